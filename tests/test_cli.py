@@ -104,7 +104,7 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
         ["config.data.image and config.data.text are both empty", "config.fields.<name>.column"],
     ),
     ([QUICK, "--config.data.path=no.jsonl", "--config.data.type=pairs"], ["no.jsonl is not on"]),
-    ([QUICK, "--config.init.image.path=no.pt"], ["there is no file or folder no.pt"]),
+    ([QUICK, "--config.init.image.path=no.pt"], ["No such file or folder: no.pt"]),
     ([QUICK, "--config.init.speech.path=no.pt"], ["config.init.speech is not a tower"]),
     ([QUICK, "--config.losses.far.constraint.bound=0.2"], ["config.losses.far is not a key"]),
     ([QUICK, "--config.init.image.pth=no.pt"], ["config.init.image.pth", "image.path?"]),

@@ -1,4 +1,4 @@
-"""The model card of an export: README.md with front matter, as model hubs show it."""
+"""The model card of an export: README.md with front matter for model hubs."""
 
 import json
 from pathlib import Path
@@ -68,21 +68,21 @@ def _shape(model: Exported, part: Encoding) -> tuple[int, int]:
 
 
 def _notes(model: Exported, target: ExportTarget) -> list[str]:
-    """Returns what a user of the folder must do in addition to the library."""
-    found = []
+    """Returns notes about steps that the library does not do."""
+    notes = []
     for part in model.encodings:
         for name, prefix in part.prompts().items():
-            found.append(f"Texts of the field `{name}` begin with `{prefix}`, the saved prompt.")
+            notes.append(f"Texts of the field `{name}` begin with `{prefix}`, the saved prompt.")
         for name, field in part.fields.items():
             if getattr(field, "title", ""):
                 end = model.tokenizer.id_to_token(ends(model)[1])
-                found.append(f"A text of the field `{name}` with a title: `title {end} text`.")
+                notes.append(f"A text of the field `{name}` with a title: `title {end} text`.")
     if model.tokenizer.clean and "text" in model.modalities and target.name != "open_clip":
-        found.append(
+        notes.append(
             "In training, texts were cleaned before they were tokenized (ftfy, HTML entities), "
             "which transformers' tokenizers do not do."
         )
-    return found
+    return notes
 
 
 def _encoders(model: Exported) -> list[str]:
@@ -106,19 +106,19 @@ def _run(model: Exported) -> list[str]:
 
 def _data(model: Exported) -> str:
     plain: Any = schema.to_plain(model.config.data)
-    kept = {key: value for key, value in plain.items() if key in ("type", "path", "name", "split")}
-    said = ", ".join(f"{key} `{value}`" for key, value in kept.items() if value)
-    return f"Source: {said}; batches of {model.config.batch_size:,} rows."
+    keys = [key for key in plain if key in ("type", "path", "name", "split") and plain[key]]
+    source = ", ".join(f"{key} `{plain[key]}`" for key in keys)
+    return f"Source: {source}; batches of {model.config.batch_size:,} rows."
 
 
 def _metrics(folder: Path, meta: dict[str, Any]) -> str:
-    """Returns a table of the metrics of these weights; other steps' results are left out."""
+    """Returns a table of the step's metrics, without results of other steps."""
     results = _results(folder)
     values = dict(meta.get("metrics", {}))
     if results.get("evaluated_step", results.get("steps")) == meta["step"]:
         values |= results
-    numbers = {name: x for name, x in sorted(values.items()) if isinstance(x, int | float)}
-    rows = [f"| {name} | {value:.6g} |" for name, value in numbers.items() if "/" in name][:SHOWN]
+    metrics = [(k, x) for k, x in sorted(values.items()) if isinstance(x, int | float) and "/" in k]
+    rows = [f"| {name} | {value:.6g} |" for name, value in metrics][:SHOWN]
     if not rows:
         return f"The run has no evaluations of these weights (step {meta['step']:,})."
     return "\n".join([f"Step {meta['step']:,}.\n", "| metric | value |", "| --- | --- |", *rows])
@@ -128,5 +128,5 @@ def _results(folder: Path) -> dict[str, Any]:
     results = folder.parent.parent / "results.json"
     try:
         return dict(json.loads(results.read_text())) if folder.parent.name == "checkpoints" else {}
-    except (OSError, ValueError, TypeError):  # the run continues: a card without numbers
+    except (OSError, ValueError, TypeError):  # the run continues
         return {}

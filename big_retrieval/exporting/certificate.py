@@ -1,4 +1,4 @@
-"""Certificates of exports: whether another library computes the embeddings of the trained model.
+"""Certificates of exports, which record if another library computes the same embeddings.
 
 An export has 16 inputs per field and their embeddings (`certificate.npz`), so that the comparison
 needs only the folder and a Python with the library.
@@ -38,15 +38,13 @@ class Certificate:
 
     Attributes:
       status: "verified", "unverified" or "failed".
-      reason: reason of another status than "verified"; empty if verified.
-      to: name of the target.
-      run: end of the path of the model's folder, SHA-256 of its config and parameters.
-      versions: versions of this package under "ours"; of the target under "theirs", once it ran.
-      fields: field -> SHA-256 of its inputs, `top_k` of its gate, and the largest difference, None
-        before it is known.
-      tolerance: largest difference that passes.
-      request: request for the process of the library.
-      files: name -> SHA-256 of all other files of the folder except the model card.
+      reason: reason of the status; empty if verified.
+      run: last parts of the model's path, SHA-256 of its config and parameters.
+      versions: "ours" for this package, "theirs" for the target once it ran.
+      fields: field -> SHA-256 of its inputs, `top_k` of its gate, and the largest difference (None
+        before the comparison).
+      request: request for the library's process.
+      files: name -> SHA-256 of the other files of the folder, without the model card.
     """
 
     status: str
@@ -60,16 +58,12 @@ class Certificate:
     files: Mapping[str, str]
 
     def write(self, folder: Path) -> None:
-        """Writes certificate.json into a folder."""
+        """Writes certificate.json."""
         durable.write_bytes(folder / CERTIFICATE, to_json(dataclasses.asdict(self)))
 
 
 def begin(model: Exported, request: Mapping[str, Any], folder: Path) -> Certificate:
-    """Stores inputs and embeddings in the folder of an export.
-
-    Args:
-      request: for the process of the library; has the target's name under "to".
-    """
+    """Stores inputs, embeddings and an unverified certificate in the folder of an export."""
     config = dataclasses.replace(model.config, dtype="float32")
     reference = put_together(
         model.model.folder, config, model.tokenizer, model.model.weights, COUNT
@@ -152,12 +146,7 @@ def read(folder: Path) -> Certificate:
 
 
 def complete(exports: Sequence[tuple[Certificate, Path]], python: str) -> list[Certificate]:
-    """Runs the libraries of exports in one process, and writes the completed certificates.
-
-    Args:
-      exports: certificates, of `begin` or `read`, with their folders.
-      python: see `library.interpreter`.
-    """
+    """Runs the libraries of exports in one process, and writes the completed certificates."""
     jobs = [
         Job(folder, certificate.request, _stored(folder, "inputs"))
         for certificate, folder in exports
@@ -189,8 +178,8 @@ def _compared(certificate: Certificate, folder: Path, answer: Answer) -> Certifi
         fields[name] = {**certificate.fields[name], "difference": difference}
         if not problem and (difference is None or difference > limit):
             status = FAILED
-            what = "cannot be compared" if difference is None else f"differ by {difference:.2g}"
-            problem = f"the embeddings of the field {name} {what} ({limit:g} is allowed)"
+            result = "cannot be compared" if difference is None else f"differ by {difference:.2g}"
+            problem = f"the embeddings of the field {name} {result} ({limit:g} is allowed)"
     return dataclasses.replace(
         certificate,
         status=status,
@@ -205,8 +194,8 @@ def at_gate(
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Returns gated embeddings [n, V] that can be compared if rounding changed the selected terms.
 
-    A term that only one side keeps gets the value of the weakest of the `top_k` terms on the other
-    side: both values differ only by rounding unless something is wrong.
+    A term that only one side keeps gets, on the other side, the smallest of the `top_k` values.
+    Both values differ only by rounding, unless something is wrong.
     """
     if not top_k or other is None or other.shape != ours.shape or top_k > ours.shape[1]:
         return ours, other
@@ -217,9 +206,9 @@ def at_gate(
 
 
 def difference_of(ours: np.ndarray, other: np.ndarray | None) -> float | None:
-    """Returns the largest difference, divided by the largest value if that is above 1.
+    """Returns the largest difference, divided by the largest value if it is above 1.
 
-    None if there is nothing to compare, or shapes differ, or a value is not finite.
+    None if `other` is missing, shapes differ, or a value is not finite.
     """
     if other is None or other.shape != ours.shape:
         return None

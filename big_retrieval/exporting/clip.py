@@ -1,6 +1,7 @@
 """CLIP's two towers, together or alone: limits, config and weights."""
 
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -8,18 +9,16 @@ import numpy as np
 from big_retrieval.config import LogitScale
 from big_retrieval.exporting.forms import (
     DENSE,
+    PROJECTION,
     Form,
-    check_field,
-    check_head,
-    check_tower,
+    encoder_problems,
+    keys_for_import,
     layers,
-    named,
-    not_said,
+    rename_params,
 )
 from big_retrieval.exporting.parts import Exported, unlike
 from big_retrieval.exporting.target import ends
 from big_retrieval.interop import image_names, text_names
-from big_retrieval.interop.names import NameTable
 from big_retrieval.interop.source import Flat
 
 TOWERS = {
@@ -31,15 +30,19 @@ TOWERS = {
         "token_types": 0, "relative_positions": 0, "class_tokens": 1,
     },
 }  # fmt: skip
-NAMES = {"image": image_names.HF_CLIP_IMAGE, "text": text_names.HF_CLIP_TEXT}
-PROJECTIONS = {"image": "visual_projection.weight", "text": "text_projection.weight"}
+HF_NAMES = {  # modality -> table of the tower, name of the projection
+    "image": (image_names.HF_CLIP_IMAGE, "visual_projection.weight"),
+    "text": (text_names.HF_CLIP_TEXT, "text_projection.weight"),
+}
+OPEN_CLIP_NAMES = {
+    "image": (image_names.OPEN_CLIP_IMAGE, "visual.proj"),
+    "text": (text_names.OPEN_CLIP_TEXT, "text_projection"),
+}
 
 
 def _tower_problems(model: Exported, modality: str) -> Iterator[str]:
     part = model.of(modality)
-    yield from check_field(part, modality)
-    yield from check_tower(part, TOWERS[modality])
-    yield from check_head(part, {"type": "projection", "spheres": None, "pool": "tower"})
+    yield from encoder_problems(part, modality, TOWERS[modality], PROJECTION | {"pool": "tower"})
     if part.head.dim is None:
         yield f"config.fields.{part.name}.head.dim None (CLIP has a projection)"
 
@@ -57,48 +60,38 @@ def clip_problems(model: Exported) -> Iterator[str]:
 
 def _end_problems(model: Exported) -> Iterator[str]:
     if ends(model)[1] == 2:
-        yield "the end token 2, a number for which CLIP pools at the largest id"
+        yield "the end token 2, an id for which CLIP pools at the largest id"
 
 
-def _clip_problems(model: Exported) -> Iterator[str]:
-    yield from clip_problems(model)
-    yield from _end_problems(model)
+def _problems(model: Exported, modality: str = "") -> Iterator[str]:
+    """Yields problems of one tower alone, or of both."""
+    if modality:
+        yield from _tower_problems(model, modality)
+        yield from unlike("config", model.config, {"topology": DENSE})
+    else:
+        yield from clip_problems(model)
+    if modality != "image":
+        yield from _end_problems(model)
 
 
-def _image_problems(model: Exported) -> Iterator[str]:
-    yield from _tower_problems(model, "image")
-    yield from unlike("config", model.config, {"topology": DENSE})
-
-
-def _text_problems(model: Exported) -> Iterator[str]:
-    yield from _tower_problems(model, "text")
-    yield from unlike("config", model.config, {"topology": DENSE})
-    yield from _end_problems(model)
-
-
-def _text_config(model: Exported) -> dict[str, Any]:
-    part, (start, end) = model.of("text"), ends(model)
-    return {
-        **layers(part.tower),
+def _tower_config(model: Exported, modality: str) -> dict[str, Any]:
+    part = model.of(modality)
+    shared = {**layers(part.tower), "projection_dim": part.head.dim}
+    if modality == "image":
+        return shared | {
+            "model_type": "clip_vision_model",
+            "image_size": part.field.size,
+            "patch_size": part.tower.patch,
+            "num_channels": 3,
+        }
+    start, end = ends(model)
+    return shared | {
         "model_type": "clip_text_model",
         "vocab_size": part.params["token_embedding"].shape[0],
         "max_position_embeddings": part.positions,
-        "projection_dim": part.head.dim,
         "bos_token_id": start,
         "eos_token_id": end,
         "pad_token_id": model.tokenizer.pad_id,
-    }
-
-
-def _image_config(model: Exported) -> dict[str, Any]:
-    part = model.of("image")
-    return {
-        **layers(part.tower),
-        "model_type": "clip_vision_model",
-        "image_size": part.field.size,
-        "patch_size": part.tower.patch,
-        "num_channels": 3,
-        "projection_dim": part.head.dim,
     }
 
 
@@ -106,55 +99,46 @@ def _clip_config(model: Exported) -> dict[str, Any]:
     return {
         "model_type": "clip",
         "projection_dim": model.of("text").head.dim,
-        "text_config": _text_config(model),
-        "vision_config": _image_config(model),
+        "text_config": _tower_config(model, "text"),
+        "vision_config": _tower_config(model, "image"),
     }
 
 
-def _arrays(model: Exported, modality: str) -> Flat:
+def _hf_arrays(model: Exported, modality: str) -> Flat:
     """Returns the weights of one tower and its projection in transformers."""
-    part = model.of(modality)
+    part, (table, projection) = model.of(modality), HF_NAMES[modality]
     kernel = np.transpose(part.head_params["kernel"])
-    return {**named(NAMES[modality], part.params), PROJECTIONS[modality]: kernel}
+    return {**rename_params(table, part.params), projection: kernel}
 
 
-def logit_scale(model: Exported) -> Flat:
-    """Returns the logarithm of the factor of scores; CLIP's default if the loss has none."""
+def _logit_scale(model: Exported) -> Flat:
+    """Returns the logit scale; CLIP's default if the loss does not have one."""
     scale = np.log(LogitScale().init) if model.logit_scale is None else model.logit_scale
     return {"logit_scale": np.asarray(scale, np.float32)}
 
 
 def _clip_arrays(model: Exported) -> Flat:
-    return {**_arrays(model, "image"), **_arrays(model, "text"), **logit_scale(model)}
-
-
-def _alone(config: Callable[[Exported], dict[str, Any]]) -> Callable[[Exported], dict[str, Any]]:
-    return lambda model: {**config(model), **not_said(model)}
-
-
-CLIP = Form("CLIPModel", _clip_problems, _clip_config, _clip_arrays)
-CLIP_IMAGE = Form(
-    "CLIPVisionModelWithProjection",
-    _image_problems,
-    _alone(_image_config),
-    lambda model: _arrays(model, "image"),
-)
-CLIP_TEXT = Form(
-    "CLIPTextModelWithProjection",
-    _text_problems,
-    _alone(_text_config),
-    lambda model: _arrays(model, "text"),
-)
+    return {**_hf_arrays(model, "image"), **_hf_arrays(model, "text"), **_logit_scale(model)}
 
 
 def open_clip_arrays(model: Exported) -> Flat:
     """Returns the weights of a model without `clip_problems` by open_clip's names."""
-    tables: dict[str, NameTable] = {
-        "visual.proj": image_names.OPEN_CLIP_IMAGE,
-        "text_projection": text_names.OPEN_CLIP_TEXT,
-    }
-    found = logit_scale(model)
-    for modality, (projection, names) in zip(TOWERS, tables.items(), strict=True):
+    arrays = _logit_scale(model)
+    for modality, (table, projection) in OPEN_CLIP_NAMES.items():
         part = model.of(modality)
-        found |= named(names, part.params) | {projection: part.head_params["kernel"]}
-    return found
+        arrays |= rename_params(table, part.params) | {projection: part.head_params["kernel"]}
+    return arrays
+
+
+def _single_tower(name: str, modality: str) -> Form:
+    return Form(
+        name,
+        functools.partial(_problems, modality=modality),
+        lambda model: {**_tower_config(model, modality), **keys_for_import(model)},
+        functools.partial(_hf_arrays, modality=modality),
+    )
+
+
+CLIP = Form("CLIPModel", _problems, _clip_config, _clip_arrays)
+CLIP_IMAGE = _single_tower("CLIPVisionModelWithProjection", "image")
+CLIP_TEXT = _single_tower("CLIPTextModelWithProjection", "text")

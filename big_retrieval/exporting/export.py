@@ -21,8 +21,8 @@ from big_retrieval.runtime.building import begin, give_name
 log = logging.getLogger(__name__)
 CODE = (".py", ".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")  # PyTorch's files may be pickles
 TARGETS: dict[str, ExportTarget] = {
-    name: pkgutil.resolve_name(f"{exporting.__name__}.{place}")(name)
-    for name, place in exporting.TARGETS.items()
+    name: pkgutil.resolve_name(f"{exporting.__name__}.{path}")(name)
+    for name, path in exporting.TARGETS.items()
 }
 
 
@@ -44,22 +44,21 @@ def export(
       fields: fields whose encoders are exported; empty for all.
       python: interpreter of an environment with the library and PyTorch; empty for this one.
         Without the library, the certificate is "unverified"; ONNX files cannot be written.
-      license: license for the model card.
 
     Raises:
       UserError: the target cannot hold the model, the folder is not empty, a library that writes
-        the files is missing, or embeddings differ. Only the last leaves a folder.
+        the files is missing, or embeddings differ. Only the last error leaves a folder.
     """
     program = interpreter(python)
     written = write(model, to=to, out=out, fields=fields, python=python, license=license)
-    done = _completed(written, Path(out), program)
-    if done.status == UNVERIFIED:
+    completed = _complete(written, Path(out), program)
+    if completed.status == UNVERIFIED:
         trust = " --trust-code" if _code_files(Path(out)) else ""
         log.warning(
-            f"unverified: {done.reason}; to verify: big-retrieval export verify {out} "
+            f"unverified: {completed.reason}; to verify: big-retrieval export verify {out} "
             f"--python=PATH{trust}"
         )
-    return done
+    return completed
 
 
 def write(
@@ -98,45 +97,45 @@ def verify(folder: str | Path, *, python: str = "", trust_code: bool = False) ->
     """Compares the embeddings of an export's library with the embeddings in its folder.
 
     Args:
-      python: see `export`.
+      python: interpreter of an environment with the library; empty for this one.
       trust_code: True to run Python files of the folder (torch, onnx, some sentence-transformers).
 
     Raises:
       UserError: not an export, changed files, a Python without the library, embeddings that
         differ, or code that is not trusted.
     """
-    place = Path(folder)
-    certificate = certificates.read(place)
-    if (files := _code_files(place)) and not trust_code:
+    folder = Path(folder)
+    certificate = certificates.read(folder)
+    if (files := _code_files(folder)) and not trust_code:
         raise UserError(
-            f"Not verified: the comparison runs {', '.join(files)} of {place}. Whoever changes "
+            f"Not verified: the comparison runs {', '.join(files)} of {folder}. Whoever changes "
             f"code can also change its checksum in {certificates.CERTIFICATE}. If you know where "
             "the folder comes from, add --trust-code."
         )
-    done = _completed(certificate, place, interpreter(python))
-    if done.status == UNVERIFIED:
-        raise UserError(f"Not verified: {place}: {done.reason}. Name another --python.")
-    return done
+    completed = _complete(certificate, folder, interpreter(python))
+    if completed.status == UNVERIFIED:
+        raise UserError(f"Not verified: {folder}: {completed.reason}. Name another --python.")
+    return completed
 
 
 def _code_files(folder: Path) -> list[str]:
-    """Returns the files that libraries execute, whatever the certificate says of the target."""
+    """Returns the files that libraries may execute, for any target."""
     paths = (path for path in folder.rglob("*") if path.suffix.lower() in CODE)
     return sorted(path.relative_to(folder).as_posix() for path in paths)
 
 
-def _completed(written: Certificate, folder: Path, python: str) -> Certificate:
-    (done,) = certificates.complete([(written, folder)], python)
+def _complete(written: Certificate, folder: Path, python: str) -> Certificate:
+    (completed,) = certificates.complete([(written, folder)], python)
     path = folder / certificates.CERTIFICATE
-    if done.status == FAILED:
-        raise UserError(f"{done.reason}: {path} is marked as failed. Do not use the export.")
-    for name, entry in done.fields.items() if done.status == VERIFIED else ():
-        log.info(f"{name}: {done.to} differs by at most {entry['difference']:.1e}")
-    return done
+    if completed.status == FAILED:
+        raise UserError(f"{completed.reason}: {path} is marked as failed. Do not use the export.")
+    for name, entry in completed.fields.items() if completed.status == VERIFIED else ():
+        log.info(f"{name}: {completed.to} differs by at most {entry['difference']:.1e}")
+    return completed
 
 
 def _alternative(model: TrainedModel, fields: Sequence[str]) -> str:
-    """Returns which other targets can hold a model, or the encoder of one of its fields."""
+    """Returns advice: other targets that can hold a model, or one field's encoder."""
     if others := list(holding(model, fields)):
         return f"--to={' or '.join(others)} can"
     for name in fields or model.config.encoded:
@@ -150,7 +149,7 @@ def holding(model: TrainedModel, fields: Sequence[str] = ()) -> Iterator[str]:
     for name, target in TARGETS.items():
         try:
             subject = take_apart(model, fields, apart=target.apart)
-        except UserError:  # fields of one encoder are read differently
+        except UserError:  # fields of one encoder have different keys
             continue
         if _problem(target, subject) is None:
             yield name

@@ -1,5 +1,6 @@
 """Architectures of transformers for the encoders of a model: limits, config and weights."""
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ from big_retrieval.interop import image_names, text_names
 from big_retrieval.interop.names import NameTable
 from big_retrieval.interop.source import Flat
 
-VECTOR = {"type": "projection", "dim": None, "spheres": None}  # no projection
+PROJECTION = {"type": "projection", "spheres": None}
 DENSE = ("sphere", "oblique", "inner")  # one token's oblique embedding is a sphere's
 
 
@@ -21,10 +22,10 @@ class Form:
     """An architecture.
 
     Attributes:
-      name: its class in transformers.
-      problems: what it cannot hold, see `ExportTarget.problems`.
+      name: class of transformers.
+      problems: yields keys that it cannot hold, see `ExportTarget.problems`.
       config: its config.json, without `architectures`.
-      arrays: its weights, by their names.
+      arrays: its weights, by their names in transformers.
     """
 
     name: str
@@ -32,37 +33,27 @@ class Form:
     config: Callable[[Exported], dict[str, Any]]
     arrays: Callable[[Exported], Flat]
 
-    def whole_config(self, model: Exported) -> dict[str, Any]:
-        """Returns config.json."""
-        return {"architectures": [self.name], "dtype": "float32", **self.config(model)}
+
+def encoder_problems(
+    part: Encoding, modality: str, tower: Mapping[str, Any], head: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yields the keys of a field, its tower and its head that differ, see `unlike`."""
+    yield from unlike(f"config.fields.{part.name}", part.field, {"type": modality})
+    yield from unlike(f"config.towers.{part.tower_name}", part.tower, tower)
+    yield from unlike(f"config.fields.{part.name}.head", part.head, head)
 
 
-def check_tower(part: Encoding, wanted: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the keys of a tower that differ from `wanted`, see `unlike`."""
-    yield from unlike(f"config.towers.{part.tower_name}", part.tower, wanted)
-
-
-def check_head(part: Encoding, wanted: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the keys of a head that differ from `wanted`."""
-    yield from unlike(f"config.fields.{part.name}.head", part.head, wanted)
-
-
-def check_field(part: Encoding, kind: str) -> Iterator[str]:
-    """Yields the type of a field if it is not "text" or "image" as given."""
-    yield from unlike(f"config.fields.{part.name}", part.field, {"type": kind})
-
-
-def named(table: NameTable, params: Flat) -> Flat:
+def rename_params(table: NameTable, params: Flat) -> Flat:
     """Returns all parameters under the names of a table.
 
     Raises:
       ValueError: the table has no name for a parameter: `problems` is incomplete.
     """
-    found = table.to_theirs(params)
-    lost = set(params) - {path for _, path, _ in table.to_ours(found)}
+    arrays = table.to_source(params)
+    lost = set(params) - {path for _, path, _ in table.to_jax(arrays)}
     if lost:
         raise ValueError(f"no name for {', '.join(sorted(lost))}")
-    return found
+    return arrays
 
 
 def layers(tower: Any) -> dict[str, Any]:
@@ -77,8 +68,8 @@ def layers(tower: Any) -> dict[str, Any]:
     }
 
 
-def not_said(model: Exported, **more: Any) -> dict[str, Any]:
-    """Returns what these architectures do not store, for an import."""
+def keys_for_import(model: Exported, **more: Any) -> dict[str, Any]:
+    """Returns keys for an import: settings that these architectures do not store."""
     return {"big_retrieval": {"normalise": model.normalises(), **more}}
 
 
@@ -87,45 +78,33 @@ def not_said(model: Exported, **more: Any) -> dict[str, Any]:
 BERT_TOWER = {
     "type": "bert", "norm": "post", "causal": False, "relative_positions": 0, "class_tokens": 1,
 }  # fmt: skip
-NO_NORM = {"final_norm": False}
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
-def bert_problems(model: Exported) -> Iterator[str]:
-    """Yields problems of the encoder of a dense text model, up to its last layer."""
+def bert_problems(model: Exported, bare: bool = False) -> Iterator[str]:
+    """Yields problems of a dense text encoder; a `bare` one has no final norm and projection."""
     part = model.of("text")
-    yield from check_field(part, "text")
-    yield from check_tower(part, BERT_TOWER)
-    yield from check_head(part, {"type": "projection", "spheres": None})
+    tower = BERT_TOWER | ({"final_norm": False} if bare else {})
+    head = PROJECTION | ({"dim": None} if bare else {})
+    yield from encoder_problems(part, "text", tower, head)
     if part.pool not in ("first", "mean"):
         yield f"the pooling {part.pool!r} (only 'first' or 'mean')"
     yield from unlike("config", model.config, {"topology": DENSE})
 
 
-def _bare_bert_problems(model: Exported) -> Iterator[str]:
-    yield from bert_problems(model)
-    yield from check_tower(model.of("text"), NO_NORM)
-    yield from check_head(model.of("text"), VECTOR)
-
-
 def bert_config(model: Exported) -> dict[str, Any]:
     """Returns config.json of the encoder, without the pooling."""
     part = model.of("text")
-    rows, _ = part.params["token_embedding"].shape
     return {
         **layers(part.tower),
+        **NO_DROPOUT,
         "model_type": "bert",
-        "vocab_size": rows,
+        "vocab_size": part.params["token_embedding"].shape[0],
         "max_position_embeddings": part.positions,
         "type_vocab_size": max(2, part.tower.token_types),
         "pad_token_id": model.tokenizer.pad_id,
         "position_embedding_type": "absolute",
-        "hidden_dropout_prob": 0.0,
-        "attention_probs_dropout_prob": 0.0,
     }
-
-
-def _bare_bert_config(model: Exported) -> dict[str, Any]:
-    return {**bert_config(model), **not_said(model, pool=model.of("text").pool)}
 
 
 def bert_arrays(model: Exported) -> Flat:
@@ -134,9 +113,9 @@ def bert_arrays(model: Exported) -> Flat:
     params = {name: x for name, x in model.of("text").params.items() if name not in norm}
     width = params["token_embedding"].shape[1]
     types = params.get("token_type_embedding", np.zeros((0, width), np.float32))
-    more = np.zeros((max(0, 2 - len(types)), width), np.float32)  # ours has fewer, or none
+    more = np.zeros((max(0, 2 - len(types)), width), np.float32)  # BERT has at least two
     params["token_type_embedding"] = np.concatenate([types, more])
-    return named(text_names.BERT, params)
+    return rename_params(text_names.BERT, params)
 
 
 def masked_problems(
@@ -144,16 +123,12 @@ def masked_problems(
 ) -> Iterator[str]:
     """Yields problems of a lexical encoder as a masked-language model."""
     part = model.of("text")
-    yield from check_field(part, "text")
-    yield from check_tower(part, {**BERT_TOWER, **NO_NORM})
-    yield from check_head(
-        part,
-        {
-            "type": "lexical", "layer_norm": True, "transform": part.tower.activation,
-            "epsilon": part.tower.epsilon, "pooling": "max", "pool_padding": False, "terms": "all",
-            "activation": activations, "normalise": False, "top_k": None,
-        },
-    )  # fmt: skip
+    head = {
+        "type": "lexical", "layer_norm": True, "transform": getattr(part.tower, "activation", ""),
+        "epsilon": getattr(part.tower, "epsilon", 0), "pooling": "max", "pool_padding": False,
+        "terms": "all", "activation": activations, "normalise": False, "top_k": None,
+    }  # fmt: skip
+    yield from encoder_problems(part, "text", {**BERT_TOWER, "final_norm": False}, head)
     yield from unlike("config", model.config, {"topology": "inner"})
 
 
@@ -164,43 +139,34 @@ def _masked_config(model: Exported) -> dict[str, Any]:
 def _masked_arrays(model: Exported) -> Flat:
     part = model.of("text")
     head = dict(part.head_params)
-    rows = part.params["token_embedding"].shape[0]
-    head.setdefault("bias", np.zeros(rows, np.float32))
-    found = {f"bert.{name}": array for name, array in bert_arrays(model).items()}
-    found |= named(text_names.BERT_MASKED.table, head)
+    head.setdefault("bias", np.zeros(part.params["token_embedding"].shape[0], np.float32))
+    arrays = {f"bert.{name}": array for name, array in bert_arrays(model).items()}
+    arrays |= rename_params(text_names.BERT_MASKED.table, head)
     if not part.head.tied:
-        found["cls.predictions.decoder.bias"] = head["bias"]
-    return found
+        arrays["cls.predictions.decoder.bias"] = head["bias"]
+    return arrays
 
 
 # ---- Vision
 
 
 def _image_problems(model: Exported, tower: Mapping[str, Any]) -> Iterator[str]:
-    part = model.of("image")
-    yield from check_field(part, "image")
-    yield from check_tower(part, tower)
-    yield from check_head(part, {**VECTOR, "pool": "tower"})
+    head = {**PROJECTION, "dim": None, "pool": "tower"}
+    yield from encoder_problems(model.of("image"), "image", tower, head)
     yield from unlike("config", model.config, {"topology": DENSE})
-
-
-def _vit_problems(model: Exported) -> Iterator[str]:
-    wanted = {"type": "vit", "class_tokens": 1, "pool": "first", "norm_first": False}
-    yield from _image_problems(model, wanted)
 
 
 def _vit_config(model: Exported) -> dict[str, Any]:
     part = model.of("image")
     return {
         **layers(part.tower),
-        **not_said(model),
+        **keys_for_import(model),
+        **NO_DROPOUT,
         "model_type": "vit",
         "image_size": part.field.size,
         "patch_size": part.tower.patch,
         "num_channels": 3,
         "qkv_bias": True,
-        "hidden_dropout_prob": 0.0,
-        "attention_probs_dropout_prob": 0.0,
     }
 
 
@@ -208,18 +174,14 @@ def _vit_arrays(model: Exported) -> Flat:
     params = dict(model.of("image").params)
     width = params["patch_embedding/kernel"].shape[1]
     params.setdefault("patch_embedding/bias", np.zeros(width, np.float32))
-    return named(image_names.HF_VIT, params)
-
-
-def _resnet_problems(model: Exported) -> Iterator[str]:
-    yield from _image_problems(model, {"type": "resnet"})
+    return rename_params(image_names.HF_VIT, params)
 
 
 def _resnet_config(model: Exported) -> dict[str, Any]:
     tower = model.of("image").tower
     wider = 4 if tower.bottleneck else 1
     return {
-        **not_said(model),
+        **keys_for_import(model),
         "model_type": "resnet",
         "num_channels": 3,
         "embedding_size": tower.stem,
@@ -234,13 +196,24 @@ def _resnet_config(model: Exported) -> dict[str, Any]:
 
 def _resnet_arrays(model: Exported) -> Flat:
     part = model.of("image")
-    return {
-        **named(image_names.HF_RESNET, part.params),
-        **named(image_names.HF_RESNET_STATS, part.stats),
-    }
+    averages = rename_params(image_names.HF_RESNET_STATS, part.stats)
+    return {**rename_params(image_names.HF_RESNET, part.params), **averages}
 
 
-BERT = Form("BertModel", _bare_bert_problems, _bare_bert_config, bert_arrays)
+VIT_TOWER = {"type": "vit", "class_tokens": 1, "pool": "first", "norm_first": False}
+BERT = Form(
+    "BertModel",
+    functools.partial(bert_problems, bare=True),
+    lambda model: {**bert_config(model), **keys_for_import(model, pool=model.of("text").pool)},
+    bert_arrays,
+)
 MASKED = Form("BertForMaskedLM", masked_problems, _masked_config, _masked_arrays)
-VIT = Form("ViTModel", _vit_problems, _vit_config, _vit_arrays)
-RESNET = Form("ResNetModel", _resnet_problems, _resnet_config, _resnet_arrays)
+VIT = Form(
+    "ViTModel", functools.partial(_image_problems, tower=VIT_TOWER), _vit_config, _vit_arrays
+)
+RESNET = Form(
+    "ResNetModel",
+    functools.partial(_image_problems, tower={"type": "resnet"}),
+    _resnet_config,
+    _resnet_arrays,
+)

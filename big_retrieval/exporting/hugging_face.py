@@ -17,7 +17,7 @@ from big_retrieval.exporting.target import (
 
 _TEXTS = 'tokenizer(["a text"], padding=True, truncation=True, return_tensors="pt")'
 _IMAGES = 'processor(images, return_tensors="pt")'
-_READERS = {  # modality -> class, and the name of its instance
+_READERS = {  # modality -> class, name of its instance
     "text": ("AutoTokenizer", "tokenizer"),
     "image": ("AutoImageProcessor", "processor"),
 }
@@ -27,7 +27,7 @@ scores = model(**texts, **{_IMAGES}).logits_per_image"""
 _LEXICAL = """\
 logits = model(**batch).logits.masked_fill(batch["attention_mask"][:, :, None] == 0, float("-inf"))
 embeddings = logits.amax(1).relu().log1p()"""
-_USAGE = {  # class -> lines that embed `batch`; of CLIPModel, lines that score
+_USAGE = {  # class -> lines that embed `batch`; for CLIPModel, lines that score
     "BertModel": "positions = model(**batch).last_hidden_state",
     "BertForMaskedLM": _LEXICAL,
     "ViTModel": "embeddings = model(**batch).last_hidden_state[:, 0]",
@@ -58,36 +58,37 @@ class Transformers(ExportTarget):
         for problem in form.problems(model):
             yield f"{problem} in a {form.name}"
         for part in model.encodings:
-            for name, prefix in part.prompts().items():
-                yield f"config.fields.{name}.prefix {prefix!r}"
+            yield from part.prefix_problems()
 
     def write(self, model: Exported, folder: Path) -> None:
-        form = form_of(model)
-        assert form is not None
-        write_form(form, model, folder)
+        write_form(_form(model), model, folder)
 
     def computes(self, model: Exported) -> Mapping[str, Any]:
-        form = form_of(model)
-        assert form is not None
+        form = _form(model)
         pool = model.of("text").pool if form is BERT else ""
         return {**super().computes(model), "architecture": form.name, "pool": pool}
 
     def usage(self, model: Exported) -> str:
-        form = form_of(model)
-        assert form is not None
-        readers = [_READERS[each] for each in model.modalities]
+        form = _form(model)
+        readers = [_READERS[modality] for modality in model.modalities]
         names = [*(cls for cls, _ in readers), form.name]
         bare = ", add_pooling_layer=False" if form in (BERT, VIT) else ""
-        usage = [f"from transformers import {', '.join(names)}", ""]
-        usage += [f'{name} = {cls}.from_pretrained("FOLDER")' for cls, name in readers]
-        usage.append(f'model = {form.name}.from_pretrained("FOLDER"{bare})')
+        lines = [f"from transformers import {', '.join(names)}", ""]
+        lines += [f'{name} = {cls}.from_pretrained("FOLDER")' for cls, name in readers]
+        lines.append(f'model = {form.name}.from_pretrained("FOLDER"{bare})')
         if form is not CLIP:
-            usage.append(f"batch = {_TEXTS if model.modalities == ['text'] else _IMAGES}")
-        usage.append(_USAGE[form.name])
+            lines.append(f"batch = {_TEXTS if model.modalities == ['text'] else _IMAGES}")
+        lines.append(_USAGE[form.name])
         if form is BERT:
-            usage.append(_POOLED[model.of("text").pool])
+            lines.append(_POOLED[model.of("text").pool])
         unit = form not in (CLIP, MASKED) and model.normalises()
-        return "\n".join(usage) + (_UNIT if unit else "")
+        return "\n".join(lines) + (_UNIT if unit else "")
+
+
+def _form(model: Exported) -> Form:
+    form = form_of(model)
+    assert form is not None
+    return form
 
 
 def form_of(model: Exported) -> Form | None:
@@ -114,9 +115,15 @@ def several(model: Exported) -> str:
     return f"the encoders of {names} in one folder (export one with --field=NAME)"
 
 
+def write_config(architecture: str, config: Mapping[str, Any], folder: Path) -> None:
+    """Writes config.json."""
+    keys = {"architectures": [architecture], "dtype": "float32", **config}
+    save_json(folder / "config.json", keys)
+
+
 def write_form(form: Form, model: Exported, folder: Path) -> None:
     """Writes config.json, the weights, the tokenizer and the preprocessing of images."""
-    save_json(folder / "config.json", form.whole_config(model))
+    write_config(form.name, form.config(model), folder)
     save_arrays(folder / "model.safetensors", form.arrays(model))
     for part in model.encodings:
         if part.field.modality == "text":

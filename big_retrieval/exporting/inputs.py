@@ -59,8 +59,8 @@ def _images(size: int) -> np.ndarray:
     """Returns random images uint8 [16, size, size, 3], from single colors to noise per pixel."""
     rng = np.random.default_rng(0)
     images = []
-    for number in range(COUNT):
-        cells = max(1, min(size, 2 ** (number // 2)))
+    for index in range(COUNT):
+        cells = max(1, min(size, 2 ** (index // 2)))
         coarse = rng.integers(0, 256, (cells, cells, 3), dtype=np.uint8)
         rows = np.arange(size) * cells // size
         images.append(coarse[rows][:, rows])
@@ -70,14 +70,10 @@ def _images(size: int) -> np.ndarray:
 def embeddings_of(
     model: Exported, reference: TrainedModel, inputs: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Returns the embeddings [16, M * N] of the inputs by field.
-
-    Args:
-      reference: the same model in float32.
-    """
+    """Returns the embeddings [16, M * N] of the inputs by field; `reference` is in float32."""
     embeddings: dict[str, np.ndarray] = {}
     for part in model.encodings:
-        by_prefix: dict[str, np.ndarray] = {}  # fields of an encoder are alike except in that
+        by_prefix: dict[str, np.ndarray] = {}  # fields of an encoder differ only by prefix
         for name, field in part.fields.items():
             prefix = part.prompts().get(name, "")
             if prefix not in by_prefix:

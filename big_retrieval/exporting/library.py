@@ -26,7 +26,6 @@ class Job:
     """Inputs to encode with an export.
 
     Attributes:
-      folder: the export.
       request: `request` of its certificate.
       inputs: field -> texts [n], or images uint8 [n, S, S, 3].
     """
@@ -44,8 +43,8 @@ class Answer:
       embeddings: field -> float32 [n, N].
       versions: versions of Python and of the library's distributions.
       problem: reason for missing embeddings; empty if there are embeddings.
-      missing: True if the environment caused the problem, not the folder: the library cannot be
-        imported, or the process ended early.
+      missing: True if the environment caused the problem: the library cannot be imported, or the
+        process ended early. False if the folder did.
     """
 
     embeddings: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -57,38 +56,34 @@ class Answer:
 def ask(jobs: Sequence[Job], python: str) -> list[Answer]:
     """Runs jobs in one process of another Python, see `interpreter`."""
     with tempfile.TemporaryDirectory() as name:
-        place = Path(name)
+        folder = Path(name)
         # A copy, since Python looks for modules in the script's folder first.
-        script = shutil.copy(reference_encoder.__file__, place)
+        script = shutil.copy(reference_encoder.__file__, folder)
         entries = []
-        for number, job in enumerate(jobs):
+        for index, job in enumerate(jobs):
+            files = {"inputs": f"inputs{index}.npz", "outputs": f"outputs{index}.npz"}
             inputs: Any = job.inputs
-            np.savez(place / f"inputs{number}.npz", **inputs)
+            np.savez(folder / files["inputs"], **inputs)
             entries.append(
-                {
-                    "folder": str(job.folder.resolve()),
-                    "request": dict(job.request),
-                    "inputs": f"inputs{number}.npz",
-                    "outputs": f"outputs{number}.npz",
-                }
+                {"folder": str(job.folder.resolve()), "request": dict(job.request), **files}
             )
-        (place / "jobs.json").write_bytes(to_json(entries))
+        (folder / "jobs.json").write_bytes(to_json(entries))
         failure = _run(python, Path(script), SECONDS * len(jobs))
-        return [_answer(place / entry["outputs"], python, failure) for entry in entries]
+        return [_answer(folder / entry["outputs"], python, failure) for entry in entries]
 
 
 def _run(python: str, script: Path, seconds: float) -> Answer:
     """Runs the process to its end; returns the answer of jobs that it does not reach."""
-    offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    variables = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     # transformers copies the modules of folders there.
-    offline["HF_MODULES_CACHE"] = str(script.parent / "modules")
+    variables["HF_MODULES_CACHE"] = str(script.parent / "modules")
     try:
         done = subprocess.run(
-            [python, script.name, "jobs.json"], cwd=script.parent, env={**os.environ, **offline},
+            [python, script.name, "jobs.json"], cwd=script.parent, env={**os.environ, **variables},
             capture_output=True, text=True, errors="replace", timeout=seconds, check=False,
         )  # fmt: skip
-    except OSError as problem:
-        return Answer(problem=f"{python} cannot be started ({problem.strerror})", missing=True)
+    except OSError as error:
+        return Answer(problem=f"{python} cannot be started ({error.strerror})", missing=True)
     except subprocess.TimeoutExpired:
         return Answer(problem=f"{python} took more than {seconds:.0f} s", missing=True)
     last = (done.stderr.strip().splitlines() or ["no message"])[-1]
@@ -104,22 +99,18 @@ def _answer(outputs: Path, python: str, failure: Answer) -> Answer:
     answer = json.loads(file.read_text())
     if problem := answer.get("problem"):
         text, missing = " ".join(problem.split())[:300], bool(answer.get("missing"))
-        what = "cannot import the target library" if missing else "could not use the folder"
-        return Answer(problem=f"{python} {what} ({text})", missing=missing)
+        cause = "cannot import the target library" if missing else "could not use the folder"
+        return Answer(problem=f"{python} {cause} ({text})", missing=missing)
     with np.load(outputs, allow_pickle=False) as arrays:
         return Answer({name: arrays[name] for name in arrays.files}, answer["versions"])
 
 
 def interpreter(python: str) -> str:
-    """Returns the absolute path of the program of `--python`; of this Python if empty.
-
-    Raises:
-      UserError: there is no such program.
-    """
+    """Returns the absolute path of the program of `--python`; of this Python if empty."""
     program = shutil.which(python or sys.executable)
     if program is None:
         raise UserError(
             f"Cannot start --python={python}. Give the interpreter of an environment that has the "
             "target library."
         )
-    return os.path.abspath(program)  # links, such as those of environments, stay links
+    return os.path.abspath(program)  # keeps the links of environments

@@ -1,4 +1,4 @@
-"""The target `onnx`: a file for each encoder, and a Python file that needs only onnxruntime.
+"""The target `onnx`: a file per encoder, and a Python file that needs only onnxruntime.
 
 The other process writes the ONNX files (`reference_encoder.write_onnx_files`) from an export to
 `torch`, whose files are then removed.
@@ -28,7 +28,7 @@ from big_retrieval.exporting.torch_module import (
 
 LIBRARIES = ("torch", "onnx", "onnxscript")  # write ONNX files
 _WIDER = {"float16": "float32", "int32": "int64"}  # ONNX counts in int64
-_SIZES = {"batch": 2, "rows": 2, "columns": 3}  # of axes of any size, for tracing
+_SIZES = {"batch": 2, "rows": 2, "columns": 3}  # sizes of free axes while tracing
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,9 @@ class OnnxEncoder:
     """Encoder of a field.
 
     Attributes:
-      part: the encoder.
-      file: its ONNX file; fields that are encoded alike share one.
-      arrays: (name, type, shape) of its inputs; an axis of any size has a name.
-      form: form of the field; texts of a tower that is traced for one length are filled up to it.
+      file: its ONNX file; fields with the same encoder share one.
+      arrays: (name, type, shape) of its inputs; a free axis has a name.
+      form: form of the field; texts of a tower that is traced for one length are padded to it.
     """
 
     part: Encoding
@@ -69,12 +68,10 @@ class Onnx(Torch):
     arrays: ClassVar[str] = "numpy"
 
     def write(self, model: Exported, folder: Path) -> None:
-        """Writes the files of the target `torch`, for `convert`, and encode.py."""
         super().write(model, folder)
         (folder / "encode.py").write_text(_source(model), encoding="utf-8")
 
     def convert(self, model: Exported, folder: Path, python: str) -> None:
-        """Writes the ONNX files in the other process, and removes PyTorch's files."""
         graphs = {encoder.file: encoder.graph() for encoder in reversed(_encoders(model))}
         request = {
             "to": "onnx files",
@@ -116,7 +113,7 @@ def _encoders(model: Exported) -> list[OnnxEncoder]:
 
 
 def _scores(model: Exported) -> list[dict[str, Any]]:
-    """Returns the graph of the scores of dense embeddings; lexical embeddings need none."""
+    """Returns the graph that scores dense embeddings; lexical embeddings do not need one."""
     dense = [part for part in model.encodings if not part.head.lexical]
     if not dense:
         return []
@@ -129,7 +126,7 @@ def _scores(model: Exported) -> list[dict[str, Any]]:
 def _source(model: Exported) -> str:
     """Returns encode.py."""
     encoders = _encoders(model)
-    bases = [f"{each.title()}Reader" for each in READERS if each in model.modalities]
+    bases = [f"{name.title()}Reader" for name in READERS if name in model.modalities]
     types = {name: dtype for x in encoders for name, dtype, _ in x.arrays if dtype != "float32"}
     tokenizer = tokenizer_construction(model, "self.folder")
     lines = [

@@ -16,7 +16,7 @@ from big_retrieval.exporting.target import (
 )
 
 EPSILON = 1e-5
-VOCABULARY = 49_408  # ids of CLIP's tokenizer, which open_clip takes unless it is told another
+VOCABULARY = 49_408  # ids of CLIP's tokenizer, open_clip's default
 
 
 class OpenClip(ExportTarget):
@@ -27,24 +27,23 @@ class OpenClip(ExportTarget):
 
     def problems(self, model: Exported) -> Iterator[str]:
         if model.modalities != ["image", "text"]:
-            names = "; ".join(", ".join(part.fields) for part in model.encodings)
-            one = f"the encoder of {names} alone (it holds one of images and one of texts)"
+            names = ", ".join(model.encodings[0].fields)
+            one = f"the encoder of {names} alone (it holds an image and a text encoder)"
             yield one if len(model.encodings) == 1 else several(model)
             return
         yield from clip_problems(model)
         image, text = model.of("image"), model.of("text")
         for part in (image, text):
             path = f"config.towers.{part.tower_name}"
-            wanted = {"activation": ("gelu", "quick_gelu"), "epsilon": EPSILON}
-            yield from unlike(path, part.tower, wanted)
+            keys = {"activation": ("gelu", "quick_gelu"), "epsilon": EPSILON}
+            yield from unlike(path, part.tower, keys)
             if _ratio(part) is None:
-                yield f"{path}.mlp {part.tower.mlp} beside a width of {part.tower.width}"
+                yield f"{path}.mlp {part.tower.mlp} with a width of {part.tower.width}"
         if image.tower.activation != text.tower.activation:
             yield "two towers of different activations"
         if image.field.eval_resize not in (0, image.field.size):
             yield f"config.fields.{image.name}.eval_resize {image.field.eval_resize}"
-        for name, prefix in text.prompts().items():
-            yield f"config.fields.{name}.prefix {prefix!r}"
+        yield from text.prefix_problems()
 
     def write(self, model: Exported, folder: Path) -> None:
         image, text = model.of("image"), model.of("text")
@@ -100,11 +99,11 @@ def _ratio(part: Encoding) -> float | None:
 
 
 def _end_of_text(model: Exported, text: Encoding) -> dict[str, Any]:
-    """Returns the tokenizer of open_clip, and the position that it pools."""
+    """Returns the keys of open_clip's tokenizer and pooling."""
     _, end = ends(model)
-    found: dict[str, Any] = {"pad_id": model.tokenizer.pad_id}
+    keys: dict[str, Any] = {"pad_id": model.tokenizer.pad_id}
     if model.tokenizer.clean != "clip" or model.tokenizer.vocab_size != VOCABULARY:
-        found["hf_tokenizer_name"] = "."  # the folder's files, whatever stands here
-    if end != text.params["token_embedding"].shape[0] - 1:  # usually the largest id
-        found |= {"pool_type": "eos", "eos_id": end}
-    return found
+        keys["hf_tokenizer_name"] = "."  # any name means the folder's files
+    if end != text.params["token_embedding"].shape[0] - 1:  # the default, the largest id
+        keys |= {"pool_type": "eos", "eos_id": end}
+    return keys

@@ -14,7 +14,7 @@ from big_retrieval.config import Config
 from big_retrieval.data.text.tokenizer import FixedLengthTokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.inference.load import TrainedModel
-from big_retrieval.interop.source import OUR_LOGIT_SCALE, Flat, below
+from big_retrieval.interop.source import LOGIT_SCALE_PATH, Flat, below
 
 # Modality -> keys that fields of one exported encoder must share.
 ALIKE = {
@@ -29,8 +29,6 @@ class Encoding:
 
     Attributes:
       fields: name -> configuration of the fields that it encodes; of one modality.
-      tower_name: name of the tower in the config.
-      tower: configuration of the tower.
       params: path below the tower -> array; positions after the field's length are cut off.
       stats: path below the tower -> running average of a batch norm.
       head_params: path below the head -> array.
@@ -55,7 +53,7 @@ class Encoding:
 
     @property
     def head(self) -> Any:
-        """Configuration of the head."""
+        """Head of the fields."""
         return self.field.head
 
     @property
@@ -74,16 +72,20 @@ class Encoding:
         prefixes = {name: getattr(field, "prefix", "") for name, field in self.fields.items()}
         return {name: prefix for name, prefix in prefixes.items() if prefix}
 
+    def prefix_problems(self) -> Iterator[str]:
+        """Yields the prefixes, for libraries that cannot hold one."""
+        for name, prefix in self.prompts().items():
+            yield f"config.fields.{name}.prefix {prefix!r}"
+
 
 @dataclass(frozen=True)
 class Exported:
     """A model to export.
 
     Attributes:
-      model: the trained model.
       params: path -> parameter or running average.
       encodings: encoders to export, at least one.
-      logit_scale: logarithm of the factor of scores; None if the loss has none.
+      logit_scale: logarithm of the scores' factor; None if the loss does not have one.
     """
 
     model: TrainedModel
@@ -104,11 +106,11 @@ class Exported:
     @property
     def modalities(self) -> list[str]:
         """Sorted modalities of the encoders."""
-        return sorted(each.field.modality for each in self.encodings)
+        return sorted(part.field.modality for part in self.encodings)
 
     def of(self, modality: str) -> Encoding:
         """Returns the first encoder of a modality."""
-        return next(each for each in self.encodings if each.field.modality == modality)
+        return next(part for part in self.encodings if part.field.modality == modality)
 
     def normalises(self) -> bool:
         """Returns True if dense embeddings have norm 1."""
@@ -127,29 +129,24 @@ def take_apart(model: TrainedModel, fields: Sequence[str] = (), *, apart: bool =
     """
     unknown = sorted(set(fields) - set(model.config.encoded))
     if unknown:
-        known = ", ".join(sorted(model.config.encoded))
-        raise UserError(f"Unknown field: --field={unknown[0]}. The model has: {known}.")
-    params = _flat(model.weights)
+        names = ", ".join(sorted(model.config.encoded))
+        raise UserError(f"Unknown field: --field={unknown[0]}. The model has: {names}.")
+    flat: Any = traverse_util.flatten_dict(jax.device_get(model.weights), sep="/")
+    params = {name: np.asarray(array) for name, array in flat.items()}
     encodings: list[Encoding] = []
     for name, field in model.config.encoded.items():
         if fields and name not in fields:
             continue
         new = _encoding(model.config, params, name, field, whole=apart)
-        same = next((each for each in encodings if not apart and _same(each, new)), None)
+        same = next((part for part in encodings if not apart and _same(part, new)), None)
         if same is None:
             encodings.append(new)
             continue
         _check_alike(same, name, field)
         merged = dataclasses.replace(same, fields={**same.fields, name: field})
         encodings[encodings.index(same)] = merged
-    scales = (x for name, x in params.items() if re.fullmatch(OUR_LOGIT_SCALE, name))
-    scale = next(scales, None)
-    return Exported(model, params, tuple(encodings), None if scale is None else scale.reshape(()))
-
-
-def _flat(weights: Any) -> Flat:
-    tree: Any = traverse_util.flatten_dict(jax.device_get(weights), sep="/")
-    return {name: np.asarray(array) for name, array in tree.items()}
+    scales = [x.reshape(()) for name, x in params.items() if re.fullmatch(LOGIT_SCALE_PATH, name)]
+    return Exported(model, params, tuple(encodings), scales[0] if scales else None)
 
 
 def _encoding(config: Config, params: Flat, name: str, field: Any, *, whole: bool) -> Encoding:
@@ -186,14 +183,14 @@ def _check_alike(part: Encoding, name: str, field: Any) -> None:
             )
 
 
-def unlike(path: str, part: Any, wanted: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the keys of a part of the config with values that a library cannot hold.
+def unlike(path: str, part: Any, choices: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the keys of a config's part with values that a library cannot hold.
 
     Args:
       path: location of the part, such as `config.towers.text`.
-      wanted: key -> the allowed value, or a tuple of allowed values.
+      choices: key -> the allowed value, or a tuple of allowed values.
     """
-    for key, value in wanted.items():
+    for key, value in choices.items():
         allowed = value if isinstance(value, tuple) else (value,)
         if getattr(part, key) not in allowed:
             yield f"{path}.{key} {getattr(part, key)!r} (only {' or '.join(map(repr, allowed))})"

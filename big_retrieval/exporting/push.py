@@ -30,10 +30,10 @@ def push(
       model: result of `load` or `import_model`.
       name: name on the hub, such as "someone/red-circles".
       to: target, see `export`; empty for the first target that can hold the model.
-      fields: see `export`.
-      python: see `export`.
-      license: license for the model card; hubs know names such as "mit".
-      private: True if only its owner may see a new model.
+      fields: fields whose encoders are exported; empty for all.
+      python: interpreter of an environment with the library; empty for this one.
+      license: license for the model card, such as "mit".
+      private: True if only the owner may see a new model.
 
     Raises:
       UserError: see `export` and `upload`.
@@ -49,15 +49,11 @@ def push(
 
 
 def upload(folder: str | Path, name: str, *, private: bool = False) -> str:
-    """Uploads an export and returns its address.
-
-    Args:
-      name: name on the hub.
-      private: see `push`.
+    """Uploads an export and returns its address; arguments as in `push`.
 
     Raises:
-      UserError: not an export, a failed certificate, an invalid name, a public model that is to be
-        private, or an error of the hub.
+      UserError: not an export, a failed certificate, an invalid name, `private` for a model that is
+        public, or an error of the hub.
     """
     _check_name(name)
     import huggingface_hub
@@ -68,8 +64,8 @@ def upload(folder: str | Path, name: str, *, private: bool = False) -> str:
         raise UserError(f"Not uploaded: the certificate of {folder} failed: {certificate.reason}.")
     if certificate.status == UNVERIFIED:
         log.warning(
-            f"the export is unverified ({certificate.reason}), and its certificate.json says so; "
-            "to verify it first: big-retrieval export verify FOLDER --python=PATH"
+            f"the export is unverified ({certificate.reason}); to verify it first: big-retrieval "
+            "export verify FOLDER --python=PATH"
         )
     api = huggingface_hub.HfApi()
     address = f"{api.endpoint}/{name}"

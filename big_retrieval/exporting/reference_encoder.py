@@ -2,10 +2,10 @@
 
     python reference_encoder.py JOBS
 
-JOBS is a JSON list of {"folder", "request", "inputs", "outputs"}: an export, how to embed with it,
-and two .npz files with an array per field: the inputs (texts, or images uint8 [n, S, S, 3]) and the
-embeddings float32 [n, N]. <outputs>.json has the versions of the libraries, or the problem and
-whether the environment caused it ("missing").
+JOBS is a JSON list of {"folder", "request", "inputs", "outputs"}. `folder` is an export, `request`
+the settings of its target. `inputs` and `outputs` are .npz files with an array per field: texts or
+images uint8 [n, S, S, 3], and embeddings float32 [n, N]. <outputs>.json has the versions of the
+libraries, or the problem; "missing" is true if the environment caused it.
 """
 
 import importlib
@@ -28,16 +28,16 @@ class Missing(Exception):
 
 
 def main() -> None:
-    """Does all jobs, even if some of them fail."""
+    """Runs all jobs, even if some of them fail."""
     with open(sys.argv[1], encoding="utf-8") as file:
         jobs = json.load(file)
     for job in jobs:
         try:
             answer: dict[str, Any] = {"versions": work(**job)}
-        except Missing as problem:
-            answer = {"problem": str(problem), "missing": True}
-        except Exception as problem:  # of the library, of any kind
-            answer = {"problem": named(problem), "missing": raised_by_import(problem)}
+        except Missing as error:
+            answer = {"problem": str(error), "missing": True}
+        except Exception as error:  # any exception of the library
+            answer = {"problem": format_error(error), "missing": raised_by_import(error)}
         with open(job["outputs"] + ".json", "w", encoding="utf-8") as file:
             json.dump(answer, file)
 
@@ -72,7 +72,7 @@ def work(folder: str, request: Any, inputs: str, outputs: str) -> dict[str, str]
 
 
 def library(name: str, attribute: str = "") -> Any:
-    """Returns a library, or one of its attributes, which many libraries import when it is read.
+    """Returns a library, or an attribute, which many libraries import only on access.
 
     Raises:
       Missing: importing raises any exception, or the installed version lacks the attribute.
@@ -80,40 +80,39 @@ def library(name: str, attribute: str = "") -> Any:
     try:
         module = importlib.import_module(name)
         return getattr(module, attribute) if attribute else module
-    except Exception as problem:
-        raise Missing(named(problem)) from problem
+    except Exception as error:
+        raise Missing(format_error(error)) from error
 
 
 def pytorch() -> Any:
     """Returns torch.
 
     Raises:
-      Missing: it cannot be imported, or was built for another version of numpy.
+      Missing: torch cannot be imported, or was built for another version of numpy.
     """
     torch = library("torch")
     try:
         torch.zeros(1).numpy()
-    except Exception as problem:
-        raise Missing(named(problem)) from problem
+    except Exception as error:
+        raise Missing(format_error(error)) from error
     return torch
 
 
-def named(problem: BaseException) -> str:
+def format_error(error: BaseException) -> str:
     """Returns the type and the message of an exception, or of its first cause."""
-    while problem.__cause__ is not None:  # transformers names only the class that it imported
-        problem = problem.__cause__
-    return f"{type(problem).__name__}: {problem}"
+    while error.__cause__ is not None:  # transformers names only the class that it imported
+        error = error.__cause__
+    return f"{type(error).__name__}: {error}"
 
 
-def raised_by_import(problem: BaseException | None) -> bool:
+def raised_by_import(error: BaseException | None) -> bool:
     """Returns True if an exception, or a cause of it, was raised while importing a module."""
-    while problem is not None:
-        frames = traceback.walk_tb(problem.__traceback__)  # from `main` on
-        if isinstance(problem, ImportError) or any(
-            frame.f_code.co_name == "<module>" for frame, _ in frames
-        ):
+    while error is not None:
+        frames = traceback.walk_tb(error.__traceback__)  # from `main` on
+        in_module = any(frame.f_code.co_name == "<module>" for frame, _ in frames)
+        if in_module or isinstance(error, ImportError):
             return True
-        problem = problem.__cause__ or problem.__context__
+        error = error.__cause__ or error.__context__
     return False
 
 
@@ -126,7 +125,7 @@ def version(name: str) -> str:
 
 
 def unit(x: Any, normalise: bool) -> Any:
-    """Returns vectors, divided by their norm if `normalise` is true."""
+    """Returns vectors, divided by their norm if `normalise` is True."""
     return x / x.norm(dim=-1, keepdim=True) if normalise else x
 
 
@@ -201,13 +200,13 @@ def with_sentence_transformers(folder: str, request: Any) -> Encode:
 def with_open_clip(folder: str, request: Any) -> Encode:
     """Opens a folder with open_clip."""
     open_clip, torch, pictures = library("open_clip"), library("torch"), library("PIL.Image")
-    place = f"local-dir:{folder}"
-    model, _, preprocess = open_clip.create_model_and_transforms(place)
+    name = f"local-dir:{folder}"
+    model, _, preprocess = open_clip.create_model_and_transforms(name)
     model.eval()
 
     def encode(field: str, values: np.ndarray) -> Any:
         if values.dtype.kind == "U":
-            tokens = open_clip.get_tokenizer(place)([str(text) for text in values])
+            tokens = open_clip.get_tokenizer(name)([str(text) for text in values])
             return model.encode_text(tokens, normalize=request["normalise"])
         pixels = torch.stack([preprocess(pictures.fromarray(image)) for image in values])
         return model.encode_image(pixels, normalize=request["normalise"])
@@ -216,7 +215,7 @@ def with_open_clip(folder: str, request: Any) -> Encode:
 
 
 def with_torch(folder: str, request: Any) -> Encode:
-    """Opens a folder with its own module."""
+    """Opens a folder with its model.py."""
     library("torch")
     return by_modality(program(folder, "model").RetrievalModel.load(folder), request)
 
@@ -255,7 +254,7 @@ def write_onnx_files(folder: str, request: Any) -> Encode:
     """Writes methods of the folder's PyTorch module as ONNX files.
 
     `request["graphs"]` lists {"file", "method", "sizes", "arrays"}. The arrays are (name, type,
-    shape); a string in a shape is an axis of any size, which has a size of "sizes" for tracing.
+    shape). A string in a shape is a free axis; "sizes" has its size while tracing.
     """
     torch = library("torch")
     for name in request["packages"]:
@@ -279,7 +278,7 @@ def write_onnx_files(folder: str, request: Any) -> Encode:
             sizes = [graph["sizes"].get(size, size) for size in shape]
             examples.append(torch.ones(sizes, dtype=getattr(torch, dtype)))
             axes.append({n: size for n, size in enumerate(shape) if isinstance(size, str)})
-        free = tuple(dict.fromkeys(each, torch.export.Dim.DYNAMIC) for each in axes)
+        free = tuple(dict.fromkeys(x, torch.export.Dim.DYNAMIC) for x in axes)
         method = Method(graph["method"])
         traced = torch.export.export(method, tuple(examples), dynamic_shapes={"arrays": free})
         written = torch.onnx.export(

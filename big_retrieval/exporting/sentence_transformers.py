@@ -1,6 +1,6 @@
-"""The target `sentence-transformers`: text encoders of its own modules, dense or SPLADE.
+"""The target `sentence-transformers`: text encoders with its stock modules, dense or SPLADE.
 
-Other lexical encoders bring their source: model.py of the target `torch`, and
+Exports of other lexical encoders contain their source: model.py of the target `torch`, and
 `pytorch/text_encoder.py`, which wraps it as a module of the library.
 """
 
@@ -12,30 +12,26 @@ from typing import Any, ClassVar
 import numpy as np
 
 from big_retrieval.exporting.forms import BERT, MASKED, bert_config, bert_problems, masked_problems
-from big_retrieval.exporting.hugging_face import several, write_form
+from big_retrieval.exporting.hugging_face import several, write_config, write_form
 from big_retrieval.exporting.parts import Exported, unlike
 from big_retrieval.exporting.target import ExportTarget, save_arrays, save_json
 from big_retrieval.exporting.torch import Torch
 from big_retrieval.exporting.torch_module import FOLDER, head_name
 from big_retrieval.interop.sentence_transformers import NORM_EPSILON, SPLADE
+from big_retrieval.interop.source import Flat
 from big_retrieval.models.towers import lexical_terms
 
-# Names of 5.0, which newer versions read as well.
+# Names of 5.0, which newer versions also read.
 _MODELS = "sentence_transformers.models"
 _SPARSE = "sentence_transformers.sparse_encoder.models"
 _TORCH = Torch("torch")
-_ACTIVATIONS = {ours: theirs for theirs, ours in SPLADE.items()}
+_ACTIVATIONS = {activation: name for name, activation in SPLADE.items()}
 
 
 class SentenceTransformers(ExportTarget):
     """Folders of sentence-transformers."""
 
-    packages: ClassVar[tuple[str, ...]] = (
-        "sentence-transformers",
-        "transformers",
-        "torch",
-        "tokenizers",
-    )
+    packages: ClassVar = ("sentence-transformers", "transformers", "torch", "tokenizers")
     tags: ClassVar[tuple[str, ...]] = ("sentence-transformers",)
 
     def problems(self, model: Exported) -> Iterator[str]:
@@ -50,11 +46,11 @@ class SentenceTransformers(ExportTarget):
         else:
             yield from bert_problems(model)
             part = model.of("text")
+            path = f"config.towers.{part.tower_name}"
             if part.tower.final_norm and part.pool != "first":
-                yield f"config.towers.{part.tower_name}.final_norm True in front of a mean"
-            if part.tower.final_norm:  # which the library's module takes no number for
-                wanted = {"epsilon": NORM_EPSILON}
-                yield from unlike(f"config.towers.{part.tower_name}", part.tower, wanted)
+                yield f"{path}.final_norm True before a mean"
+            if part.tower.final_norm:  # the epsilon of the library's module is fixed
+                yield from unlike(path, part.tower, {"epsilon": NORM_EPSILON})
         sides: dict[str, str] = {}
         for part in model.encodings:
             for name, field in part.fields.items():
@@ -66,7 +62,7 @@ class SentenceTransformers(ExportTarget):
         part = model.of("text")
         lexical = part.head.lexical
         if not _stock(model):
-            modules = self._write_own(model, folder)
+            modules = self._write_source(model, folder)
         elif lexical:
             write_form(MASKED, model, folder)
             pooling = "1_SpladePooling"
@@ -74,18 +70,16 @@ class SentenceTransformers(ExportTarget):
             self._write_splade(model, folder / pooling)
         else:
             write_form(BERT, model, folder)
-            save_json(folder / "config.json", _encoder_config(model))
+            write_config(BERT.name, bert_config(model), folder)  # modules have the rest
             modules = self._write_dense(model, folder)
-        save_json(
-            folder / "modules.json",
-            [
-                {"idx": number, "name": str(number), "path": path, "type": kind}
-                for number, (path, kind) in enumerate(modules)
-            ],
-        )
+        entries = [
+            {"idx": index, "name": str(index), "path": path, "type": kind}
+            for index, (path, kind) in enumerate(modules)
+        ]
+        save_json(folder / "modules.json", entries)
         if _stock(model):
             settings = {"max_seq_length": part.field.length, "do_lower_case": False}
-            if not lexical:  # else transformers draws a pooler and warns of it
+            if not lexical:  # otherwise transformers warns about a random pooler
                 settings["model_args"] = {"add_pooling_layer": False}
             save_json(folder / "sentence_bert_config.json", settings)
         library = {
@@ -96,8 +90,8 @@ class SentenceTransformers(ExportTarget):
         }
         save_json(folder / "config_sentence_transformers.json", library)
 
-    def _write_own(self, model: Exported, folder: Path) -> list[tuple[str, str]]:
-        """Writes an export to PyTorch and the only module, which wraps it."""
+    def _write_source(self, model: Exported, folder: Path) -> list[tuple[str, str]]:
+        """Writes an export to PyTorch and the module that wraps it; returns (folder, class)."""
         _TORCH.write(model, folder)
         shutil.copy(FOLDER / "text_encoder.py", folder)
         words, owner = model.tokenizer, head_name(model.of("text")).removesuffix("_head")
@@ -107,20 +101,18 @@ class SentenceTransformers(ExportTarget):
 
     def _write_splade(self, model: Exported, folder: Path) -> None:
         part = model.of("text")
-        folder.mkdir()
         settings = {
             "pooling_strategy": "max",
             "activation_function": _ACTIVATIONS[part.head.activation],
             "word_embedding_dimension": part.params["token_embedding"].shape[0],
         }
-        save_json(folder / "config.json", settings)
+        _write_module(folder, settings)
 
     def _write_dense(self, model: Exported, folder: Path) -> list[tuple[str, str]]:
         """Writes the modules after the transformer; returns (folder, class) of all modules."""
         part = model.of("text")
         width = part.tower.width
-        modules = [("", f"{_MODELS}.Transformer"), ("1_Pooling", f"{_MODELS}.Pooling")]
-        (folder / "1_Pooling").mkdir()
+        modules = ["", "1_Pooling"]
         pooling = {
             "word_embedding_dimension": width,
             "pooling_mode_cls_token": part.pool == "first",
@@ -128,19 +120,14 @@ class SentenceTransformers(ExportTarget):
             "pooling_mode_max_tokens": False,
             "include_prompt": True,
         }
-        save_json(folder / "1_Pooling" / "config.json", pooling)
-        if part.tower.final_norm:  # of the first position: its own norm
-            place = folder / "2_LayerNorm"
-            place.mkdir()
-            modules.append((place.name, f"{_MODELS}.LayerNorm"))
-            save_json(place / "config.json", {"dimension": width})
+        _write_module(folder / modules[-1], pooling)
+        if part.tower.final_norm:
+            modules.append("2_LayerNorm")
             norm = {"weight": "scale", "bias": "bias"}
             arrays = {f"norm.{a}": part.params[f"ln_final/{b}"] for a, b in norm.items()}
-            save_arrays(place / "model.safetensors", arrays)
+            _write_module(folder / modules[-1], {"dimension": width}, arrays)
         if part.head_params:
-            place = folder / f"{len(modules)}_Dense"
-            place.mkdir()
-            modules.append((place.name, f"{_MODELS}.Dense"))
+            modules.append(f"{len(modules)}_Dense")
             kernel = part.head_params["kernel"]
             dense = {
                 "in_features": width,
@@ -148,24 +135,22 @@ class SentenceTransformers(ExportTarget):
                 "bias": False,
                 "activation_function": "torch.nn.modules.linear.Identity",
             }
-            save_json(place / "config.json", dense)
-            save_arrays(place / "model.safetensors", {"linear.weight": np.transpose(kernel)})
+            _write_module(folder / modules[-1], dense, {"linear.weight": np.transpose(kernel)})
         if model.normalises():
-            place = folder / f"{len(modules)}_Normalize"
-            place.mkdir()
-            modules.append((place.name, f"{_MODELS}.Normalize"))
-        return modules
+            modules.append(f"{len(modules)}_Normalize")
+            (folder / modules[-1]).mkdir()
+        return [(name, f"{_MODELS}.{name[2:] or 'Transformer'}") for name in modules]
 
     def computes(self, model: Exported) -> Mapping[str, Any]:
         part = model.of("text")
-        own = not _stock(model)
-        return {"sparse": part.head.lexical, "prompts": part.prompts(), "own": own}
+        is_source = not _stock(model)
+        return {"sparse": part.head.lexical, "prompts": part.prompts(), "own": is_source}
 
     def usage(self, model: Exported) -> str:
         name = "SparseEncoder" if model.of("text").head.lexical else "SentenceTransformer"
-        own = not _stock(model)
-        trust = ", trust_remote_code=True" if own else ""
-        comment = "  # runs text_encoder.py and model.py" if own else ""
+        is_source = not _stock(model)
+        trust = ", trust_remote_code=True" if is_source else ""
+        comment = "  # runs text_encoder.py and model.py" if is_source else ""
         return f"""\
 from sentence_transformers import {name}
 
@@ -174,12 +159,14 @@ queries, documents = model.encode_query(["a text"]), model.encode_document(["ano
 scores = model.similarity(queries, documents)"""
 
 
-def _encoder_config(model: Exported) -> dict[str, Any]:
-    """Returns config.json of the transformer; the modules after it have the rest."""
-    return {"architectures": [BERT.name], "dtype": "float32", **bert_config(model)}
+def _write_module(folder: Path, config: dict[str, Any], arrays: Flat | None = None) -> None:
+    folder.mkdir()
+    save_json(folder / "config.json", config)
+    if arrays:
+        save_arrays(folder / "model.safetensors", arrays)
 
 
 def _stock(model: Exported) -> bool:
-    """Returns True if the library's own modules compute the text encoder."""
+    """Returns True if the library's stock modules compute the text encoder."""
     lexical = model.of("text").head.lexical
     return not lexical or next(masked_problems(model, tuple(_ACTIVATIONS)), None) is None

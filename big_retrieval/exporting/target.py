@@ -19,7 +19,7 @@ class ExportTarget:
 
     Attributes:
       name: value of `--to`.
-      packages: distributions whose versions the certificate has, the library's first.
+      packages: distributions whose versions are in the certificate, starting with the library.
       tags: tags of the model card.
       apart: True if each field is exported as its own encoder, see `take_apart`.
       framed: True if `text_problems` applies to the target.
@@ -58,7 +58,7 @@ class ExportTarget:
 
 
 def save_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes a safetensors file for PyTorch's libraries; floating-point numbers as float32."""
+    """Writes a safetensors file for PyTorch; floating-point numbers as float32."""
     from safetensors.numpy import save_file
 
     def dtype(array: np.ndarray) -> Any:
@@ -83,7 +83,7 @@ def write_tokenizer(
     """Writes tokenizer.json and tokenizer_config.json for `AutoTokenizer`.
 
     Args:
-      length: maximum number of tokens of a text.
+      length: maximum number of tokens per text.
       token_types: True if the architecture reads `token_type_ids`.
     """
     tokenizer = model.tokenizer
@@ -91,7 +91,7 @@ def write_tokenizer(
     start, end = ends(model)
     pad = tokenizer.id_to_token(tokenizer.pad_id)
     names = {
-        # CLIP pads with the id of "!", which stays a word only if it is not special.
+        # CLIP pads with the id of "!", which is not special, so that "!" remains a word.
         "pad_token": pad if pad in tokenizer.special_tokens else tokenizer.id_to_token(end),
         "cls_token": tokenizer.id_to_token(start),
         "bos_token": tokenizer.id_to_token(start),

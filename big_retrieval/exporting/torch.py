@@ -22,13 +22,7 @@ from big_retrieval.exporting.torch_module import (
 )
 from big_retrieval.interop.model import LOSS
 from big_retrieval.interop.source import Flat
-from big_retrieval.interop.torch_weights import (
-    STATS,
-    WEIGHTS,
-    to_ours,
-    to_torch,
-    write_config,
-)
+from big_retrieval.interop.torch_weights import STATS, WEIGHTS, from_torch, to_torch, write_config
 
 
 class Torch(ExportTarget):
@@ -42,18 +36,18 @@ class Torch(ExportTarget):
         "from model import RetrievalModel",
         'model = RetrievalModel.load("FOLDER")',
     )
-    arrays: ClassVar[str] = "torch"  # the library of arrays
+    arrays: ClassVar[str] = "torch"  # library of arrays
 
     def problems(self, model: Exported) -> Iterator[str]:
         for member in members_of(model):
             if not has_torch_form(member.part):
-                yield f"{member.path} of the type {member.part.type!r} (no `torch_form` of it)"
+                yield f"{member.path} of the type {member.part.type!r} (it has no `torch_form`)"
         if "text" in model.modalities and model.tokenizer.clean not in CLEANERS:
             yield f"a tokenizer that cleans texts as {model.tokenizer.clean!r}"
 
     def write(self, model: Exported, folder: Path) -> None:
         arrays = _arrays(model)
-        if lost := {path for path, x in arrays.items() if not _returns(path, x)}:
+        if lost := {path for path, x in arrays.items() if not _is_invertible(path, x)}:
             raise UserError(f"--to=torch has no name for the parameter {min(lost)}. Rename it.")
         written = to_torch(arrays)
         for member in members_of(model):
@@ -100,13 +94,13 @@ def _config(model: Exported) -> Config:
 
 def _arrays(model: Exported) -> Flat:
     """Returns parameters and running averages of the exported towers and heads, and scalars."""
-    wanted = {SCALARS}
+    names = {SCALARS}
     for part in model.encodings:
-        wanted |= {part.tower_name, head_name(part)}
-    names = {path: path.removeprefix(STATS).split("/")[0] for path in model.params}
-    return {path: x for path, x in model.params.items() if names[path] in wanted}
+        names |= {part.tower_name, head_name(part)}
+    paths = [path for path in model.params if path.removeprefix(STATS).split("/")[0] in names]
+    return {path: model.params[path] for path in paths}
 
 
-def _returns(path: str, array: np.ndarray) -> bool:
+def _is_invertible(path: str, array: np.ndarray) -> bool:
     """Returns True if an import reads a parameter under the same path."""
-    return list(to_ours(to_torch({path: array}))) == [path]
+    return list(from_torch(to_torch({path: array}))) == [path]

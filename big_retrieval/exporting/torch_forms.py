@@ -1,7 +1,7 @@
-"""PyTorch forms of the parts of a config, for `--to=torch`.
+"""PyTorch forms of config parts, for `--to=torch`.
 
-`torch_form` has a function for each class of towers, heads, fields and topologies. A user-defined
-part registers its function in the file that defines it:
+`torch_form` has a function per class of towers, heads, fields and topologies. A user-defined part
+registers its function in the file that defines it:
 
     @torch_form.register
     def _(tower: MyTower, context: TorchContext) -> TorchForm:
@@ -18,7 +18,7 @@ import numpy as np
 from big_retrieval import config, similarity
 from big_retrieval.config.registry import Part
 
-# Methods that do the work of a part: a class that defines one needs its own form.
+# Methods that compute: a class that defines one of them needs a form.
 WORK = {"build", "project", "score", "paired", "combine"}
 
 
@@ -43,18 +43,18 @@ class TorchForm:
     """PyTorch form of a part.
 
     Attributes:
-      name: a class of big_retrieval/exporting/pytorch, or of `file`, such as "VisionTransformer",
+      name: a class of big_retrieval/exporting/pytorch or of `file`, such as "VisionTransformer",
         whose constructor takes keywords. For a field, a function that maps its arrays to the
-        arguments of the tower, such as "normalised"; empty for the arrays themselves.
+        arguments of the tower, such as "normalised"; empty to pass the arrays.
       arguments: keyword -> number, string, tuple or None, of the class or the field's function.
-      call: Python expressions, the arguments of the module. A head may use `tokens`, the vectors
-        from the tower; the field's arrays by name (`mask=mask` is left out if the field has no
-        mask); the field's name as `{field}`; the model as `self`. For a field, names of its arrays.
+      call: Python expressions, the arguments of the module. A head can use `tokens` (the tower's
+        vectors), arrays of the field by name (`mask=mask` is dropped if the field has no mask),
+        `{field}` (its name) and `self` (the model). For a field, names of its arrays.
       buffers: name -> integers, in addition to the module's parameters.
-      reads: keywords of `Tokenizer` or `read_image`, for a field of texts or images.
-      fixed_length: True if a tower or head can only be traced (by `torch.export`, for `--to=onnx`)
-        for texts of one length, such as a loop over words.
-      file: the user's Python file with the class; empty for the package.
+      reads: keywords of `Tokenizer` or `read_image`, for a text or image field.
+      fixed_length: True if `torch.export` (for `--to=onnx`) can only trace the tower or head for
+        texts of one length.
+      file: a user's Python file with the class; empty for the package.
     """
 
     name: str
@@ -68,12 +68,12 @@ class TorchForm:
 
 @functools.singledispatch
 def torch_form(part: Part, context: TorchContext) -> TorchForm:
-    """Returns the form of a part; see `has_torch_form`."""
+    """Returns the form of a part, which `has_torch_form`."""
     raise NotImplementedError(f"no PyTorch form of {type(part).__name__}")
 
 
 def has_torch_form(part: Part) -> bool:
-    """Returns True if the class that does the part's work, or a subclass of it, has a form."""
+    """Returns True if the class that computes the part, or a subclass of it, has a form."""
     for cls in type(part).__mro__:
         if cls in torch_form.registry:
             return cls is not object
@@ -83,7 +83,7 @@ def has_torch_form(part: Part) -> bool:
 
 
 def keys(part: Any, *names: str) -> dict[str, Any]:
-    """Returns keys of a part with their values, for a module with equally named arguments."""
+    """Returns keys of a part with their values."""
     return {name: getattr(part, name) for name in names}
 
 

@@ -1,4 +1,4 @@
-"""The module that `--to=torch` writes: the files of `pytorch` that a model needs, and its class."""
+"""The module that `--to=torch` writes: files of `pytorch` that a model needs, and its class."""
 
 import ast
 import functools
@@ -19,21 +19,14 @@ from big_retrieval.models.towers import lexical_terms
 
 FOLDER = Path(__file__).parent / "pytorch"  # read, not imported: its files need PyTorch
 PACKAGE = "big_retrieval.exporting.pytorch."
-CLEANERS = {"": "str", "clip": "clip_text", "words": "clean_words"}  # of tokenizers -> function
+CLEANERS = {"": "str", "clip": "clip_text", "words": "clean_words"}  # cleaning -> function
 SCALARS = "scalars"  # parameters of losses, such as logit scales
 READERS = {"text": ("TEXTS", "encode_texts"), "image": ("IMAGES", "encode_images")}
 
 
 @dataclass(frozen=True)
 class Member:
-    """A module of the generated class.
-
-    Attributes:
-      name: attribute of the class.
-      path: part of the configuration, such as `config.towers.text`.
-      part: its value.
-      context: shapes of its parameters.
-    """
+    """A module of the generated class; `path` is its config, such as `config.towers.text`."""
 
     name: str
     path: str
@@ -42,7 +35,7 @@ class Member:
 
     @property
     def is_field(self) -> bool:
-        """True for a field, which is no module; it may have the name of a tower."""
+        """True for a field, which is not a module and may have the name of a tower."""
         return self.path == f"config.fields.{self.name}"
 
     @functools.cached_property
@@ -53,12 +46,12 @@ class Member:
 
 @dataclass(frozen=True)
 class Embedding:
-    """How the generated class embeds the arrays of a field.
+    """Modules with which the generated class embeds the arrays of a field.
 
     Attributes:
       field: the field's form; its `call` lists the arrays.
-      tower: attribute with the tower.
-      head: attribute with the head.
+      tower: name of an attribute.
+      head: name of an attribute.
       arguments: Python expressions, the arguments of the head.
     """
 
@@ -100,15 +93,15 @@ def _head_context(model: Exported, part: Encoding) -> TorchContext:
 
 
 def embeddings_of(model: Exported) -> dict[str, Embedding]:
-    """Returns how each field is embedded."""
+    """Returns the embedding of each field."""
     members = list(members_of(model))
     fields = {member.name: member.form for member in members if member.is_field}
     modules = {member.name: member.form for member in members if not member.is_field}
     embeddings = {}
     for part in model.encodings:
         field, name = fields[part.name], head_name(part)
-        lacking = {"mask", "ids"} - set(field.call)
-        arguments = [x for x in modules[name].call if x.rpartition("=")[2] not in lacking]
+        missing = {"mask", "ids"} - set(field.call)
+        arguments = [x for x in modules[name].call if x.rpartition("=")[2] not in missing]
         arguments = tuple(x.replace("{field}", part.name) for x in arguments)
         embeddings[part.name] = Embedding(field, part.tower_name, name, arguments)
     return embeddings
@@ -117,10 +110,10 @@ def embeddings_of(model: Exported) -> dict[str, Embedding]:
 def source_of(model: Exported) -> str:
     """Returns model.py."""
     members = list(members_of(model))
-    modalities = [each for each in READERS if each in model.modalities]
+    modalities = [name for name in READERS if name in model.modalities]
     files = [FOLDER / "model.py", *reader_files(model)]
     files += [_file_of(member.form) for member in members if member.form.name]
-    bases = [*(f"{each.title()}Reader" for each in modalities), "TorchModel"]
+    bases = [*(f"{name.title()}Reader" for name in modalities), "TorchModel"]
     lines = [
         f"class RetrievalModel({', '.join(bases)}):",
         f'    """Encodes {", ".join(part.name for part in model.encodings)}."""',
@@ -182,11 +175,11 @@ def reader_files(model: Exported) -> list[Path]:
     """Returns the files that read texts and images."""
     files = {"text": FOLDER / "tokens.py", "image": FOLDER / "images.py"}
     words = [Path(split_words.__file__)] if model.tokenizer.clean == "words" else []
-    return [*words, *(path for each, path in files.items() if each in model.modalities)]
+    return [*words, *(path for name, path in files.items() if name in model.modalities)]
 
 
 def reader_settings(model: Exported, fields: Mapping[str, TorchForm]) -> list[str]:
-    """Returns the class attributes with the settings of fields of texts and images."""
+    """Returns the class attributes with the settings of text and image fields."""
     lines = []
     for modality, (constant, _) in READERS.items():
         names = [part.name for part in model.encodings if part.field.modality == modality]
@@ -200,7 +193,7 @@ def reader_settings(model: Exported, fields: Mapping[str, TorchForm]) -> list[st
 
 
 def construction(name: str, arguments: Mapping[str, str], first: str = "") -> list[str]:
-    """Returns `self.image = VisionTransformer(...)`, with each argument in its own line."""
+    """Returns the lines of `self.image = VisionTransformer(...)`, one argument per line."""
     lines = [f"            {key}={value}," for key, value in arguments.items()]
     if not lines and not first:
         return [f"        {name}()"]
@@ -208,7 +201,7 @@ def construction(name: str, arguments: Mapping[str, str], first: str = "") -> li
 
 
 def tokenizer_construction(model: Exported, folder: str) -> list[str]:
-    """Returns the line that makes the tokenizer; none for a model without texts."""
+    """Returns the lines that create the tokenizer, if the model has texts."""
     if "text" not in model.modalities:
         return []
     arguments = {key: repr(value) for key, value in model.tokenizer.frame().items()}

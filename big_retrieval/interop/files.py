@@ -16,8 +16,7 @@ from big_retrieval.io.regular import check_zip, read_bytes, read_text
 
 Arrays = dict[str, np.ndarray]
 
-# By preference, if a folder has several.
-WEIGHT_FILES = (
+WEIGHT_FILES = (  # by preference, if a folder has several
     "model.safetensors",
     "model.safetensors.index.json",
     "open_clip_model.safetensors",
@@ -26,8 +25,7 @@ WEIGHT_FILES = (
     "open_clip_pytorch_model.bin",
 )
 TORCH = (".pt", ".pth", ".bin", ".ckpt")
-KNOWN = "safetensors, pt, pth, bin, ckpt, npz"
-_WRAPPERS = ("state_dict", "model_state_dict", "model")  # keys that training scripts put around it
+_WRAPPERS = ("state_dict", "model_state_dict", "model")  # keys of training scripts
 OPEN_CLIP_CONFIG = "open_clip_config.json"
 
 
@@ -42,16 +40,16 @@ def weights_file(folder: Path) -> Path:
         if (folder / name).is_file():
             return folder / name
     raise UserError(
-        f"{folder} has no weights: none of {', '.join(WEIGHT_FILES)}. Give the folder of a model, "
-        "or the file itself."
+        f"{folder} has no weights ({', '.join(WEIGHT_FILES)}). Give the folder of a model, or the "
+        "file itself."
     )
 
 
 def read_arrays(path: Path) -> Arrays:
-    """Reads all arrays of a file, or of the shards of an index file.
+    """Reads all arrays of a file, or of all shards in an index file.
 
     Raises:
-      UserError: a file that is missing, of another kind or damaged, or that has pickled objects.
+      UserError: a file is missing, damaged, of another format, or has pickled objects.
     """
     if path.name.endswith(".index.json"):
         return _from_index(path)
@@ -60,10 +58,10 @@ def read_arrays(path: Path) -> Arrays:
     if path.suffix == ".safetensors":
         return _safetensors(path)
     if path.suffix == ".npz":
-        return _npz(path)
+        return {name: _as_float32(array) for name, array in read_npz(path).items()}
     if path.suffix in TORCH:
         return _torch(path)
-    raise UserError(f"{path} is not a file of weights. Known kinds: {KNOWN}.")
+    raise UserError(f"{path} is not a file of weights ({', '.join(TORCH)}, .safetensors, .npz).")
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -77,7 +75,7 @@ def read_json(path: Path) -> dict[str, Any]:
 def read_json_list(path: Path) -> list[dict[str, Any]]:
     """Reads a JSON list of objects."""
     content = _json(path)
-    if not isinstance(content, list) or not all(isinstance(each, dict) for each in content):
+    if not isinstance(content, list) or not all(isinstance(item, dict) for item in content):
         raise UserError(f"{path} is not a JSON list of objects. Restore it.")
     return content
 
@@ -85,8 +83,8 @@ def read_json_list(path: Path) -> list[dict[str, Any]]:
 def _json(path: Path) -> Any:
     try:
         return json.loads(read_text(path))
-    except OSError as problem:
-        raise UserError(f"Cannot read {path}: {problem.strerror}.") from None
+    except OSError as error:
+        raise UserError(f"Cannot read {path}: {error.strerror}.") from None
     except (ValueError, RecursionError):
         raise UserError(f"{path} is not readable JSON. Restore it.") from None
 
@@ -111,16 +109,16 @@ def _safetensors(path: Path) -> Arrays:
 
     try:
         views = deserialize(read_bytes(path))
-    except (SafetensorError, ValueError) as problem:
+    except (SafetensorError, ValueError) as error:
         raise UserError(
-            f"Cannot read {path} as safetensors ({problem}). Download it again."
+            f"Cannot read {path} as safetensors ({error}). Download it again."
         ) from None
     arrays: Arrays = {}
     for name, view in views:
         if view["dtype"] not in _TYPES:
             raise UserError(f"Cannot read {name} of {path}: its type is {view['dtype']}.")
         array = np.frombuffer(view["data"], _TYPES[view["dtype"]])
-        arrays[name] = _plain(array.reshape(view["shape"]))
+        arrays[name] = _as_float32(array.reshape(view["shape"]))
     return arrays
 
 
@@ -130,18 +128,14 @@ _TYPES: dict[str, Any] = {
 }  # fmt: skip
 
 
-def _npz(path: Path) -> Arrays:
-    return {name: _plain(array) for name, array in read_npz(path).items()}
-
-
 def _torch(path: Path) -> Arrays:
-    """Reads a torch file by its loader of tensors and plain containers, which runs no code."""
+    """Reads a torch file with PyTorch's loader of tensors and plain containers: no code is run."""
     try:
         torch: Any = importlib.import_module("torch")  # an extra, not always installed
     except ImportError:
         raise UserError(
-            f"{path} is a torch file, which needs PyTorch. Run pip install 'big_retrieval[torch]', "
-            "or save the model as safetensors."
+            f"{path} needs PyTorch. Run `pip install 'big_retrieval[torch]'`, or save the model as "
+            "safetensors."
         ) from None
     try:
         if zipfile.is_zipfile(path):
@@ -149,10 +143,10 @@ def _torch(path: Path) -> Arrays:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except UserError:
         raise
-    except Exception as problem:  # of any kind: damaged, or more than tensors
+    except Exception as error:  # any exception: the file is damaged, or has more than tensors
         raise UserError(
-            f"Cannot read {path} as tensors ({_first_line(problem)}); nothing of it was run. "
-            "Download it again, or save its state_dict alone, as safetensors."
+            f"Cannot read {path} as tensors ({_first_line(error)}). None of it was run. Download "
+            "it again, or save only its state_dict, as safetensors."
         ) from None
     for key in _WRAPPERS:
         if isinstance(state, Mapping) and isinstance(state.get(key), Mapping):
@@ -171,18 +165,18 @@ def _from_tensor(path: Path, name: str, tensor: Any) -> np.ndarray:
     torch: Any = importlib.import_module("torch")
     try:
         dense = tensor.detach().to_dense() if tensor.is_sparse else tensor.detach()
-        return _plain((dense.float() if dense.dtype == torch.bfloat16 else dense).numpy())
-    except (TypeError, RuntimeError, MemoryError) as problem:  # not plain numbers, or too many
+        return _as_float32((dense.float() if dense.dtype == torch.bfloat16 else dense).numpy())
+    except (TypeError, RuntimeError, MemoryError) as error:  # not plain numbers, or too many
         raise UserError(
-            f"Cannot read {name} of {path} ({_first_line(problem)}). Save it as plain float32."
+            f"Cannot read {name} of {path} ({_first_line(error)}). Save it as plain float32."
         ) from None
 
 
-def _first_line(problem: Exception) -> str:
-    return str(problem).strip().split("\n")[0][:200]
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0][:200]
 
 
-def _plain(array: np.ndarray) -> np.ndarray:
+def _as_float32(array: np.ndarray) -> np.ndarray:
     """Returns floating-point numbers as float32, other arrays unchanged."""
     wide = array.dtype.kind == "f" or array.dtype == ml_dtypes.bfloat16
     return array.astype(np.float32) if wide else array

@@ -24,6 +24,11 @@ NOISE = 0.02  # of copied class tokens, as a share of the table's deviation: equ
 def fit_tower(tower: Tower, part: CheckpointTower, fields: Sequence[Any], seed: int = 0) -> Fitted:
     """Fits the parameters of a checkpoint's tower to a configured tower of the same type.
 
+    Vision transformers get another number of class tokens and another image size in pixels, text
+    transformers another number of class tokens and another length in tokens. Copies of a first
+    token get their own positions. Copies of a last token share its position and differ by a small
+    vector.
+
     Args:
       fields: fields that the tower reads.
       seed: seed of the noise that makes copied class tokens differ.
@@ -33,59 +38,44 @@ def fit_tower(tower: Tower, part: CheckpointTower, fields: Sequence[Any], seed: 
 
 @fit_tower.register
 def _(tower: ViT, part: CheckpointTower, fields: Sequence[Any], seed: int = 0) -> Fitted:
-    return fit_image(part, tower, max(field.size for field in fields), seed)
-
-
-@fit_tower.register
-def _(tower: Bert, part: CheckpointTower, fields: Sequence[Any], seed: int = 0) -> Fitted:
-    return fit_text(part, tower, max(field.length for field in fields), seed)
-
-
-def fit_image(part: CheckpointTower, tower: ViT, size: int, key: int = 0) -> Fitted:
-    """Fits a vision tower to another number of class tokens and another image size in pixels."""
-    params, notes, old = dict(part.params), [], part.tower.class_tokens
-    class_tokens = tower.class_tokens
+    params, notes = dict(part.params), []
+    old, new = part.tower.class_tokens, tower.class_tokens
     table = params["position_embedding"]
     tokens, patches = table[:old], table[old:]
-    grid, want = math.isqrt(len(patches)), size // part.tower.patch
+    grid, new_grid = math.isqrt(len(patches)), max(x.size for x in fields) // part.tower.patch
     if grid * grid != len(patches):
         raise UserError(
-            f"{len(patches)} positions of patches make no square; only squares are read."
+            f"The {len(patches)} positions of patches are not a square. Only square images can be "
+            "imported."
         )
-    if grid != want:
-        patches = resize_grid(patches, grid, want)
-        notes.append(f"positions of {grid} x {grid} patches resized to {want} x {want} (bicubic)")
-    if old != class_tokens:
-        rng = np.random.default_rng(key)
-        tokens = copies(tokens, class_tokens, rng)
-        params["class_embedding"] = copies(params["class_embedding"], class_tokens, rng)
-        notes.append(_said(old, class_tokens))
-        notes += _diluted(old, class_tokens, tower.tokens_as_one)
+    if grid != new_grid:
+        patches = resize_grid(patches, grid, new_grid)
+        notes.append(
+            f"positions of {grid} x {grid} patches resized to {new_grid} x {new_grid} (bicubic)"
+        )
+    if old != new:
+        rng = np.random.default_rng(seed)
+        tokens = copies(tokens, new, rng)
+        params["class_embedding"] = copies(params["class_embedding"], new, rng)
+        notes += _token_notes(old, tower)
     params["position_embedding"] = np.concatenate([tokens, patches])
     return Fitted(params, notes)
 
 
-def fit_text(part: CheckpointTower, tower: Bert, length: int, key: int = 0) -> Fitted:
-    """Fits a text tower to another number of class tokens and another length in tokens.
-
-    Copies of a first token get their own positions. Copies of a last token share its position and
-    differ by a small vector.
-    """
+@fit_tower.register
+def _(tower: Bert, part: CheckpointTower, fields: Sequence[Any], seed: int = 0) -> Fitted:
     params, notes = dict(part.params), []
-    table, old, m = params["position_embedding"], part.tower.class_tokens, tower.class_tokens
-    rng = np.random.default_rng(key)
-    if tower.pool == "first" and old != m:
-        table = np.concatenate([copies(table[:old], m, rng), table[old:]])
-        notes.append(_said(old, m))
-        notes += _diluted(old, m, tower.tokens_as_one)
-    elif tower.pool == "last" and m > 1:
+    table, old, new = params["position_embedding"], part.tower.class_tokens, tower.class_tokens
+    rng = np.random.default_rng(seed)
+    if tower.pool == "first" and old != new:
+        table = np.concatenate([copies(table[:old], new, rng), table[old:]])
+        notes += _token_notes(old, tower)
+    elif tower.pool == "last" and new > 1:
         words = params["token_embedding"]
-        params["end_embedding"] = _noise(
-            np.zeros((m, words.shape[1]), np.float32), words.std(), rng
-        )
-        notes.append(_said(old, m, "the last token"))
-        notes += _diluted(old, m, tower.tokens_as_one)
-    rows = length + (0 if tower.pool == "last" else m - 1)
+        zeros = np.zeros((new, words.shape[1]), np.float32)
+        params["end_embedding"] = _noise(zeros, words.std(), rng)
+        notes += _token_notes(old, tower, "the last token")
+    rows = max(field.length for field in fields) + (0 if tower.pool == "last" else new - 1)
     if len(table) > rows:
         notes.append(f"{len(table)} positions cut to {rows}")
         table = table[:rows]
@@ -98,7 +88,7 @@ def fit_text(part: CheckpointTower, tower: Bert, length: int, key: int = 0) -> F
 
 
 def first_layers(part: CheckpointTower, tower: Any) -> CheckpointTower:
-    """Returns a checkpoint's tower with only its first layers, as many as a configured tower has.
+    """Returns a checkpoint's tower with as many of its first layers as a configured tower has.
 
     A tower with no more layers, or with layers that differ, is returned unchanged.
     """
@@ -110,31 +100,24 @@ def first_layers(part: CheckpointTower, tower: Any) -> CheckpointTower:
     return dataclasses.replace(part, tower=cut, params=params)
 
 
-def _said(old: int, new: int, what: str = "the class token") -> str:
+def _token_notes(old: int, tower: Any, token: str = "the class token") -> list[str]:
+    """Returns messages about another number of class tokens."""
+    new = tower.class_tokens
     if new < old:
-        return f"the first {new} of {old} class tokens kept"
-    return (
-        f"{what} copied to {new}, each with a little noise" if old else f"{new} class tokens drawn"
-    )
-
-
-def _diluted(old: int, new: int, as_one: bool) -> list[str]:
-    """Returns a note that copies change the model's output, unless they weigh as one."""
-    if as_one or new <= old:
-        return []
-    return [
-        f"{new} class tokens weigh more in attention than {old}: with tokens_as_one=True the "
-        "first step is the model's, else only near it"
+        return [f"the first {new} of {old} class tokens kept"]
+    notes = [
+        f"{token} copied to {new}, with a little noise" if old else f"{new} class tokens drawn"
     ]
+    if new > old and not tower.tokens_as_one:
+        notes.append(
+            f"{new} class tokens weigh more in attention than {old}, so that the first step only "
+            "approximates the model; with tokens_as_one=True it is exact"
+        )
+    return notes
 
 
 def copies(rows: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Returns the first `count` rows; missing rows are copies in turn with a little noise.
-
-    Args:
-      rows: [old, W], at least one.
-      rng: source of the noise, whose deviation is 2% of the deviation of the rows.
-    """
+    """Returns the first `count` rows [old, W]; missing rows are copies in turn with 2% noise."""
     if count <= len(rows):
         return rows[:count]
     more = rows[np.arange(count - len(rows)) % len(rows)]
@@ -146,7 +129,7 @@ def _noise(rows: np.ndarray, deviation: float, rng: np.random.Generator) -> np.n
 
 
 def resize_grid(rows: np.ndarray, old: int, new: int) -> np.ndarray:
-    """Resizes positions of a square of patches, bicubic: [old^2, W] -> [new^2, W]."""
+    """Resizes positions of square patches, bicubic: [old^2, W] -> [new^2, W]."""
     planes = rows.reshape(old, old, -1).transpose(2, 0, 1)  # [W, old, old]
     resized = [
         np.asarray(Image.fromarray(plane).resize((new, new), Image.Resampling.BICUBIC))

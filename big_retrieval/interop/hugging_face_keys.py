@@ -19,9 +19,9 @@ PREPROCESSOR: Keys = {
     "do_resize": use("must be true"),
     "size": use("a number, height and width, or shortest_edge"),
     "resample": use("2: bilinear; 3: bicubic"),
-    "do_center_crop": use("whether the central square is cut"),
+    "do_center_crop": use("true: the central square is cut"),
     "crop_size": use("size of the central square"),
-    "crop_pct": use("ConvNext: share of the short side that the central square has"),
+    "crop_pct": use("ConvNext: central square / short side"),
     "do_rescale": use("must be true"),
     "rescale_factor": use("must be 1 / 255"),
     "do_normalize": use("false: mean 0, deviation 1"),
@@ -30,13 +30,14 @@ PREPROCESSOR: Keys = {
     "do_convert_rgb": harmless("images are always converted to RGB"),
     "default_to_square": use("meaning of a size that is a number"),
     "do_pad": only(None, False),
-    "pad_size": only(None),
     "use_square_size": only(False),
-    "input_data_format": only(None),
+    **same(only(None), "pad_size input_data_format"),
     "image_seq_length": harmless("only of models that write text"),
     **same(OUTPUT, "data_format device disable_grouping return_tensors"),
-    **same(INFO, "processor_class _processor_class _valid_processor_keys backend is_local"),
-    **same(INFO, "local_files_only"),
+    **same(
+        INFO,
+        "processor_class _processor_class _valid_processor_keys backend is_local local_files_only",
+    ),
 }
 PROCESSOR: Keys = {
     "image_processor": PREPROCESSOR,
@@ -50,10 +51,8 @@ COMMON: Keys = {
     "tie_word_embeddings": harmless("the arrays have both tables if they differ"),
     "tie_encoder_decoder": harmless("no decoder"),
     "pruned_heads": only(None, {}),
-    "is_decoder": only(False),
-    "is_encoder_decoder": only(False),
-    "add_cross_attention": only(False),
     "cross_attention_hidden_size": only(None),
+    **same(only(False), "is_decoder is_encoder_decoder add_cross_attention"),
     "big_retrieval": use("pooling and normalization of an export of this package"),
     **same(harmless("arrays are computed in float32"), "torch_dtype dtype"),
     **same(harmless("the tokenizer has it"), "bos_token_id sep_token_id"),
@@ -98,7 +97,7 @@ _TEXT: Keys = {
     **same(ARRAYS, "vocab_size max_position_embeddings type_vocab_size"),
     **same(OFF, "classifier_dropout gradient_checkpointing"),
     **same(
-        harmless("only of BERT's pooler, which no embedding is taken from"),
+        harmless("only of BERT's pooler, which is not read"),
         "pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head "
         "pooler_type directionality pooler_dropout",
     ),
@@ -142,10 +141,7 @@ CONFIGS: dict[str, Keys] = {  # model_type -> keys of config.json
         **_PIXELS,
         "qkv_bias": only(True),
         "encoder_stride": OTHER_TASK,
-        **same(
-            harmless("only of the pooler, which no embedding is taken from"),
-            "pooler_act pooler_output_size",
-        ),
+        **same(harmless("only of the pooler, which is not read"), "pooler_act pooler_output_size"),
     },
     "resnet": {
         **COMMON,

@@ -9,10 +9,8 @@ import numpy as np
 
 from big_retrieval.interop import image_names, text_names
 from big_retrieval.interop.names import NameEntry, NameTable
-from big_retrieval.interop.pixels import Pixels
+from big_retrieval.interop.pixels import IMAGENET, Pixels
 from big_retrieval.interop.text_names import Masked
-
-Side = Literal["image", "text"]
 
 
 @dataclass(frozen=True)
@@ -20,13 +18,10 @@ class Kind:
     """One architecture as one library saves it.
 
     Attributes:
-      name: name in messages.
-      side: modality of the tower.
       sign: a name that every checkpoint of this kind has, after one of the prefixes.
+      head: name of the projection, without the prefix; None without a projection.
+      mlp: names of a two-layer head (`config.Mlp` with GELU) that may replace the projection.
       prefixes: possible prefixes of all names of the tower.
-      table: names of the parameters.
-      head: name of the projection, without the prefix; None if there is no projection.
-      mlp: names of a head of two layers (`config.Mlp` with GELU) that may replace the projection.
       fixed: attributes of the tower that arrays and settings files do not give.
       usual: attributes that a settings file may change.
       head_width: width / heads if no settings file gives the heads; None if it has to.
@@ -36,12 +31,12 @@ class Kind:
     """
 
     name: str
-    side: Side
+    side: Literal["image", "text"]
     sign: str
-    prefixes: tuple[str, ...]
     table: NameTable
     head: NameEntry | None = None
     mlp: tuple[NameEntry, ...] = ()
+    prefixes: tuple[str, ...] = ("",)
     fixed: Mapping[str, Any] = field(default_factory=dict)
     usual: Mapping[str, Any] = field(default_factory=dict)
     head_width: int | None = 64
@@ -51,138 +46,114 @@ class Kind:
 
     def prefix(self, arrays: Mapping[str, np.ndarray]) -> str | None:
         """Returns the prefix of the sign in a checkpoint; None without the sign."""
-        return next((each for each in self.prefixes if each + self.sign in arrays), None)
+        return next((prefix for prefix in self.prefixes if prefix + self.sign in arrays), None)
 
 
-_CLIP_TEXT = {"causal": True, "pool": "last", "norm": "pre"}
+_CAUSAL = {"causal": True, "pool": "last"}
 _EXACT = {"activation": "gelu", "epsilon": 1e-5}
 _BERT = {"activation": "gelu", "epsilon": 1e-12}
 _BERT_PREFIXES = ("", "bert.", "roberta.", "0.auto_model.", "auto_model.", "0.model.", "model.")
 _HF_CLIP = {"activation": "quick_gelu", "epsilon": 1e-5}
-_IMAGENET = Pixels(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 
-MTOB = (
-    Kind(
-        "clip-mtob's vision tower",
-        "image",
-        "visual.class_embedding",
-        ("",),
-        image_names.MTOB_IMAGE,
-        NameEntry("visual.proj", "kernel"),
-        usual=_EXACT,
-    ),
-    Kind(
-        "clip-mtob's text tower",
-        "text",
-        "transformer.encoder.layers.0.self_attn.in_proj_weight",
-        ("",),
-        text_names.MTOB_TEXT,
-        NameEntry("text_projection", "kernel"),
-        fixed={"pool": "first", "norm": "post"},
-        usual=_EXACT,
-    ),
+OPEN_CLIP_IMAGE = Kind(  # of clip-mtob, too
+    "open_clip's vision transformer",
+    "image",
+    "visual.class_embedding",
+    image_names.OPEN_CLIP_IMAGE,
+    head=NameEntry("visual.proj", "kernel"),
+    usual=_EXACT,
 )
-
+MTOB_TEXT = Kind(
+    "clip-mtob's text tower",
+    "text",
+    "transformer.encoder.layers.0.self_attn.in_proj_weight",
+    text_names.MTOB_TEXT,
+    head=NameEntry("text_projection", "kernel"),
+    usual=_EXACT,
+)
 _OPEN_CLIP_BERT = Kind(
     "open_clip's BERT",
     "text",
     text_names.OPEN_CLIP_SIGN,
-    ("text.",),
     text_names.OPEN_CLIP_BERT,
-    NameEntry("proj.weight", "kernel", "linear"),
-    text_names.OPEN_CLIP_MLP,
+    head=NameEntry("proj.weight", "kernel", "linear"),
+    mlp=text_names.OPEN_CLIP_MLP,
+    prefixes=("text.",),
     usual=_BERT | {"pool": "mean"},
 )
 
 KINDS = (
-    Kind(
-        "open_clip's vision transformer",
-        "image",
-        "visual.class_embedding",
-        ("",),
-        image_names.OPEN_CLIP_IMAGE,
-        NameEntry("visual.proj", "kernel"),
-        usual=_EXACT,
-    ),
+    OPEN_CLIP_IMAGE,
+    MTOB_TEXT,
     Kind(
         "open_clip's text transformer",
         "text",
         "transformer.resblocks.0.attn.in_proj_weight",
-        ("", "text."),
         text_names.OPEN_CLIP_TEXT,
-        NameEntry("text_projection", "kernel"),
-        fixed=_CLIP_TEXT,
+        head=NameEntry("text_projection", "kernel"),
+        prefixes=("", "text."),
+        fixed=_CAUSAL,
         usual=_EXACT,
     ),
     Kind(
         "Hugging Face CLIP's vision transformer",
         "image",
         "vision_model.embeddings.class_embedding",
-        ("",),
         image_names.HF_CLIP_IMAGE,
-        NameEntry("visual_projection.weight", "kernel", "linear"),
+        head=NameEntry("visual_projection.weight", "kernel", "linear"),
         usual=_HF_CLIP,
     ),
     Kind(
         "Hugging Face CLIP's text transformer",
         "text",
         "text_model.embeddings.token_embedding.weight",
-        ("",),
         text_names.HF_CLIP_TEXT,
-        NameEntry("text_projection.weight", "kernel", "linear"),
-        fixed=_CLIP_TEXT,
+        head=NameEntry("text_projection.weight", "kernel", "linear"),
+        fixed=_CAUSAL,
         usual=_HF_CLIP,
     ),
     Kind(
         "Hugging Face's ViT",
         "image",
         "embeddings.patch_embeddings.projection.weight",
-        ("", "vit."),
         image_names.HF_VIT,
+        prefixes=("", "vit."),
         usual=_BERT,
     ),
     Kind(
         "timm's vision transformer",
         "image",
         "patch_embed.proj.weight",
-        ("", "visual.trunk."),
         image_names.TIMM_VIT,
+        prefixes=("", "visual.trunk."),
         usual={"activation": "gelu", "epsilon": 1e-6},
     ),
     Kind(
         "torchvision's or timm's ResNet",
         "image",
         "layer1.0.conv1.weight",
-        ("", "visual.trunk."),
         image_names.RESNET,
+        prefixes=("", "visual.trunk."),
         stats=image_names.RESNET_STATS,
-        pixels=_IMAGENET,
+        pixels=IMAGENET,
     ),
     Kind(
         "Hugging Face's ResNet",
         "image",
         "embedder.embedder.convolution.weight",
-        ("", "resnet."),
         image_names.HF_RESNET,
+        prefixes=("", "resnet."),
         stats=image_names.HF_RESNET_STATS,
-        pixels=_IMAGENET,
-    ),
-    Kind(
-        "big_vision's ViT",
-        "image",
-        "embedding/kernel",
-        ("", "params/", "img/", "params/img/"),
-        image_names.BIG_VISION,
-        usual={"activation": "gelu_tanh", "epsilon": 1e-6},
+        pixels=IMAGENET,
     ),
     _OPEN_CLIP_BERT,
     Kind(
         "MPNet",
         "text",
         "encoder.relative_attention_bias.weight",
-        ("mpnet.", *_BERT_PREFIXES),
         text_names.MPNET,
-        usual=_BERT | {"epsilon": 1e-5},
+        prefixes=("mpnet.", *_BERT_PREFIXES),
+        usual=_EXACT,
         head_width=None,
         masked=text_names.ROBERTA_MASKED,
     ),
@@ -190,8 +161,8 @@ KINDS = (
         "DistilBERT",
         "text",
         "transformer.layer.0.attention.q_lin.weight",
-        ("distilbert.", *_BERT_PREFIXES),
         text_names.DISTILBERT,
+        prefixes=("distilbert.", *_BERT_PREFIXES),
         usual=_BERT,
         head_width=None,
         masked=text_names.DISTILBERT_MASKED,
@@ -200,8 +171,8 @@ KINDS = (
         "BERT",
         "text",
         "encoder.layer.0.attention.self.query.weight",
-        _BERT_PREFIXES,
         text_names.BERT,
+        prefixes=_BERT_PREFIXES,
         usual=_BERT,
         head_width=None,
         masked=text_names.BERT_MASKED,
@@ -214,18 +185,18 @@ ROBERTA = {
         KINDS[-1],
         name="RoBERTa",
         table=text_names.ROBERTA,
-        usual=_BERT | {"epsilon": 1e-5},
+        usual=_EXACT,
         masked=text_names.ROBERTA_MASKED,
     ),
     "open_clip's BERT": dataclasses.replace(
         _OPEN_CLIP_BERT,
         name="open_clip's RoBERTa",
         table=text_names.OPEN_CLIP_ROBERTA,
-        usual=_BERT | {"epsilon": 1e-5, "pool": "mean"},
+        usual=_EXACT | {"pool": "mean"},
     ),
 }
 ROBERTA_TYPES = ("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl")
-LOGIT_SCALE = ("logit_scale", "params/t", "t")
+LOGIT_SCALE = "logit_scale"
 
 
 def kinds_of(arrays: Mapping[str, np.ndarray], model_type: str = "") -> Iterator[tuple[Kind, str]]:
@@ -234,10 +205,8 @@ def kinds_of(arrays: Mapping[str, np.ndarray], model_type: str = "") -> Iterator
     Args:
       model_type: value in a Hugging Face config.json; empty without that file.
     """
-    several = arrays.get("visual.class_embedding")
-    known = (*MTOB, *KINDS) if several is not None and several.ndim == 2 else KINDS
     sides: set[str] = set()
-    for kind in known:
+    for kind in KINDS:
         prefix = kind.prefix(arrays)
         if prefix is None or kind.side in sides:
             continue

@@ -18,20 +18,21 @@ from big_retrieval.config import (
     Tokenizer,
 )
 from big_retrieval.data.text.tokenizer import FixedLengthTokenizer
-from big_retrieval.data.text.tokenizers import load_tokenizer
+from big_retrieval.data.text.tokenizers import load_tokenizer, wordpiece_tokenizer
+from big_retrieval.data.text.wordpiece import SPECIALS
 from big_retrieval.errors import UserError
 from big_retrieval.inference.load import TrainedModel, load, put_together
 from big_retrieval.interop import compatibility
 from big_retrieval.interop.fit import fit_tower
 from big_retrieval.interop.lexical import as_lexical
 from big_retrieval.interop.pixels import Pixels
-from big_retrieval.interop.read import is_exported, is_ours, locate, read
+from big_retrieval.interop.read import is_exported, is_run, locate, read
 from big_retrieval.interop.source import CheckpointContents, Flat
 from big_retrieval.interop.torch_weights import read_folder
 
 log = logging.getLogger(__name__)
-LOSS = Contrastive(logit_scale=LogitScale(max=None))  # a published model holds no more of a loss
-USUAL_SIZE = 224  # pixels, where neither the arrays nor a settings file tell
+LOSS = Contrastive(logit_scale=LogitScale(max=None))  # published models have only a logit scale
+DEFAULT_SIZE = 224  # pixels, if neither the arrays nor a settings file give it
 
 
 def import_model(
@@ -56,32 +57,31 @@ def import_model(
       batch_size: maximum number of rows per batch; CPUs take fewer of long texts.
 
     Raises:
-      UserError: nothing usable there, parameters that are missing or unknown, or a tokenizer that
+      UserError: the path has no usable model, parameters are missing or unknown, or the tokenizer
         does not fit.
     """
     folder, _ = locate(path)
-    if folder is not None and (is_ours(folder) or is_exported(folder)):
+    if folder is not None and (is_run(folder) or is_exported(folder)):
         if tokenizer or pool or head:
-            what = "a run of ours" if is_ours(folder) else "an export of ours with its own settings"
-            raise UserError(f"{path} is {what}: leave tokenizer, pool and head out.")
-        return _trained_here(folder, like, batch_size)
+            raise UserError(
+                f"{path} is a run or an export of big_retrieval with its own settings. Remove "
+                "tokenizer, pool and head."
+            )
+        return _trained_model(folder, like, batch_size)
     source = read(path)
-    compatibility.no_surprise(source, ())
-    if head:
-        source = _lexical(source, head, pool)
-    elif pool:
-        source = _pooled(source, pool)
+    compatibility.check_unknown(source, ())
+    source = _adapt(source, head, pool)
     words = _tokenizer(source, tokenizer)
     config = config_of(source, like, tokenizer)
-    for line in _told(source, config):
+    for line in _messages(source, config):
         log.info(line)
     weights = traverse_util.unflatten_dict(_params(source, config), sep="/")
     return put_together(Path(source.origin), config, words, weights, batch_size)
 
 
-def _trained_here(folder: Path, like: Config | None, batch_size: int) -> TrainedModel:
+def _trained_model(folder: Path, like: Config | None, batch_size: int) -> TrainedModel:
     """Returns a model of this package, with the data and evaluators of another config."""
-    if is_ours(folder):
+    if is_run(folder):
         model = load(folder, batch_size=batch_size)
     else:
         tokenizer = FixedLengthTokenizer.load(folder / "tokenizer.json")
@@ -89,77 +89,63 @@ def _trained_here(folder: Path, like: Config | None, batch_size: int) -> Trained
         model = put_together(folder, config, tokenizer, weights, batch_size)
     if like is None:
         return model
-    taken = {key: getattr(like, key) for key in ("data", "evals", "best_metric", "final_weights")}
-    config = dataclasses.replace(model.config, **taken)
-    return dataclasses.replace(model, config=config)
+    keys = {key: getattr(like, key) for key in ("data", "evals", "best_metric", "final_weights")}
+    return dataclasses.replace(model, config=dataclasses.replace(model.config, **keys))
 
 
-def _told(source: CheckpointContents, config: Config) -> Iterator[str]:
+def _messages(source: CheckpointContents, config: Config) -> Iterator[str]:
     """Yields messages about an import."""
     for name, part in source.parts.items():
         size = sum(x.size for x in part.params.values())
         yield f"{name}: {part.kind.name}, {part.tower.describe()}, {size:,} parameters"
         if part.lexical is not None:
-            yield f"{name}: lexical, {part.lexical.activation} of every word's largest logit"
+            yield f"{name}: lexical, {part.lexical.activation} of the largest logit per term"
         elif part.head:
             yield f"{name}: projected to {part.head_config.dim} dimensions"
     if source.unused:
-        yield f"of no use here and left out: {', '.join(source.unused)}"
+        yield f"not imported: {', '.join(source.unused)}"
     for use, text in source.settings.prompts.items():
-        yield f"texts as {use} should begin with {text!r}; that is not done for you"
-    yield from source.settings.notes
+        yield f"texts as {use} should begin with {text!r}; add it yourself"
     yield f"scored by the topology {config.topology!r}"
 
 
-def _lexical(source: CheckpointContents, head: str, pool: str) -> CheckpointContents:
-    """Returns the checkpoint as a lexical encoder."""
-    if head != "lexical":
-        raise UserError(f"head {head!r} is unknown; known: lexical.")
-    if pool:
+def _adapt(source: CheckpointContents, head: str, pool: str) -> CheckpointContents:
+    """Returns the checkpoint with a lexical head or another pooling of texts."""
+    if head not in ("", "lexical"):
+        raise UserError(f"Unknown head {head!r}. Use lexical, or remove it.")
+    if head:
+        source = as_lexical(source)
+    if not pool:
+        return source
+    text = source.parts.get("text")
+    if text is None or text.lexical is not None or pool not in ("first", "last", "mean"):
         raise UserError(
-            f"pool {pool!r} does not go with a lexical head, which reads all positions; leave it "
-            "out."
+            f"pool {pool!r} does not fit {source.origin}. It is first, last or mean, and only for "
+            "models that read texts, without a lexical head, which reads all positions."
         )
-    return as_lexical(source)
-
-
-def _pooled(source: CheckpointContents, pool: str) -> CheckpointContents:
-    """Returns the checkpoint with another pooling of texts."""
-    if any(part.lexical is not None for part in source.parts.values()):
-        raise UserError(
-            f"{source.origin} is a lexical encoder, which reads all positions: leave pool out."
-        )
-    if "text" not in source.parts or pool not in ("first", "last", "mean"):
-        raise UserError(f"pool {pool!r}: it is first, last or mean, for models that read texts.")
-    text: Any = source.parts["text"]
-    tower = dataclasses.replace(text.tower, pool=pool)
-    return dataclasses.replace(
-        source, parts=source.parts | {"text": dataclasses.replace(text, tower=tower)}
-    )
+    text = dataclasses.replace(text, tower=dataclasses.replace(text.tower, pool=pool))
+    return dataclasses.replace(source, parts=source.parts | {"text": text})
 
 
 def _tokenizer(source: CheckpointContents, path: str) -> FixedLengthTokenizer:
     """Returns the checkpoint's tokenizer or the given one, whose ids the word table must have."""
     if "text" not in source.parts:
-        from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
-        from big_retrieval.data.text.wordpiece import SPECIALS
-
-        return wordpiece_tokenizer(SPECIALS)  # nothing is read with it
-    place = path or (str(source.settings.tokenizer) if source.settings.tokenizer else "")
-    if not place:
+        return wordpiece_tokenizer(SPECIALS)  # which reads nothing
+    path = path or str(source.settings.tokenizer or "")
+    if not path:
         raise UserError(
-            f"{source.origin} comes without a tokenizer: give its file, folder or hub name with "
-            "--tokenizer (for CLIP, bpe_simple_vocab_16e6.txt.gz)."
+            f"{source.origin} has no tokenizer. Give its file, folder or hub name with --tokenizer "
+            "(for CLIP, bpe_simple_vocab_16e6.txt.gz)."
         )
-    found = load_tokenizer("auto", place)
+    tokenizer = load_tokenizer("auto", path)
     rows = source.parts["text"].params["token_embedding"].shape[0]
-    if found.vocab_size > rows:
+    if tokenizer.vocab_size > rows:
         raise UserError(
-            f"the tokenizer {place} has {found.vocab_size:,} ids, the word table of "
-            f"{source.origin} {rows:,} rows: it belongs to another model."
+            f"The tokenizer {path} has {tokenizer.vocab_size:,} ids, the word table of "
+            f"{source.origin} only {rows:,} rows. It belongs to another model."
         )
-    compatibility.check_end(source, found)
-    return found
+    compatibility.check_end(source, tokenizer)
+    return tokenizer
 
 
 def config_of(source: CheckpointContents, like: Config | None, tokenizer: str = "") -> Config:
@@ -170,73 +156,64 @@ def config_of(source: CheckpointContents, like: Config | None, tokenizer: str = 
         `text`, or two fields that share the only tower.
       tokenizer: path of the tokenizer, if it is not the checkpoint's.
     """
-    base = Config(
-        dtype="float32", topology="inner" if source.settings.normalise is False else "sphere"
-    )
-    towers = {name: part.tower for name, part in source.parts.items()}
-    if any(tower.class_tokens > 1 for tower in towers.values()):
-        base = dataclasses.replace(base, topology="oblique")
-    if any(part.lexical is not None for part in source.parts.values()):
-        base = dataclasses.replace(base, topology="inner")
-    place = tokenizer or str(source.settings.tokenizer or "")
+    parts = source.parts.values()
+    topology = "inner" if source.settings.normalise is False else "sphere"
+    if any(part.tower.class_tokens > 1 for part in parts):
+        topology = "oblique"
+    if any(part.lexical is not None for part in parts):
+        topology = "inner"
     fields = _fields(source, like)
-    unused = set(towers) - {field.tower for field in fields.values()}
+    used = {field.tower for field in fields.values()}
+    path = tokenizer or str(source.settings.tokenizer or "")
     return dataclasses.replace(
-        base
-        if like is None
-        else dataclasses.replace(like, dtype="float32", topology=base.topology),
-        towers={name: tower for name, tower in towers.items() if name not in unused},
+        like or Config(),
+        dtype="float32",
+        topology=topology,
+        towers={name: part.tower for name, part in source.parts.items() if name in used},
         fields=fields,
         init={},
-        tokenizer=Tokenizer(type="auto", path=place),
+        tokenizer=Tokenizer(type="auto", path=path),
         losses={"main": LOSS},
     )
 
 
 def _fields(source: CheckpointContents, like: Config | None) -> dict[str, Any]:
     if like is not None:
-        known = {name: each for name, each in like.encoded.items() if each.modality in source.parts}
-        return {name: _field(source, each) for name, each in known.items()}
-    if len(source.parts) == 2:
-        return {"image": _field(source, ImageField()), "text": _field(source, TextField())}
-    (side,) = source.parts
-    field = ImageField(side="query") if side == "image" else TextField(tower="text")
-    both = {side: field, "document": dataclasses.replace(field, side="document")}
-    return {name: _field(source, each) for name, each in both.items()}
+        specs = {name: x for name, x in like.encoded.items() if x.modality in source.parts}
+    elif len(source.parts) == 2:
+        specs = {"image": ImageField(), "text": TextField()}
+    else:
+        (side,) = source.parts
+        field = ImageField(side="query") if side == "image" else TextField(tower="text")
+        specs = {side: field, "document": dataclasses.replace(field, side="document")}
+    return {name: _field(source, spec) for name, spec in specs.items()}
 
 
 def _field(source: CheckpointContents, field: Any) -> Any:
     """Returns a field as the checkpoint's tower reads it."""
     part = source.parts[field.modality]
-    head = part.head_config
     if field.modality == "image":
         pixels = source.pixels(part) or Pixels()
-        size = part.image_size or pixels.size or USUAL_SIZE
-        return dataclasses.replace(
-            field,
-            tower="image",
-            size=size,
-            head=head,
-            **pixels.keys(),
-        )
-    whole = part.positions - part.tower.class_tokens + 1
-    length = min(whole, source.settings.length or whole)
-    prefix = source.settings.prefix + field.prefix
-    return dataclasses.replace(field, tower="text", length=length, prefix=prefix, head=head)
+        keys = {"size": part.image_size or pixels.size or DEFAULT_SIZE, **pixels.field_keys()}
+    else:
+        longest = part.positions - part.tower.class_tokens + 1
+        keys = {
+            "length": min(longest, source.settings.length or longest),
+            "prefix": source.settings.prefix + field.prefix,
+        }
+    return dataclasses.replace(field, tower=field.modality, head=part.head_config, **keys)
 
 
 def _params(source: CheckpointContents, config: Config) -> Flat:
-    logit_scale = source.logit_scale
-    if logit_scale is None:
-        logit_scale = np.log(LOSS.logit_scale.init)
-    found: Flat = {"scalars/main/logit_scale": np.asarray(logit_scale, np.float32)}
+    scale = np.log(LOSS.logit_scale.init) if source.logit_scale is None else source.logit_scale
+    params: Flat = {"scalars/main/logit_scale": np.asarray(scale, np.float32)}
     for name, tower in config.towers.items():
         part = source.parts[name]
         fields = [field for field in config.fields.values() if field.tower == name]
-        params = fit_tower(tower, part, fields).params
-        found |= {f"{name}/{path}": array for path, array in params.items()}
-        found |= {f"batch_stats/{name}/{path}": array for path, array in part.stats.items()}
+        fitted = fit_tower(tower, part, fields).params
+        params |= {f"{name}/{path}": array for path, array in fitted.items()}
+        params |= {f"batch_stats/{name}/{path}": array for path, array in part.stats.items()}
     for name, field in config.encoded.items():
-        for path, array in source.parts[field.modality].head.items():
-            found[f"{name}_head/{path}"] = array
-    return found
+        head = source.parts[field.modality].head
+        params |= {f"{name}_head/{path}": array for path, array in head.items()}
+    return params

@@ -1,38 +1,33 @@
 """Tables of parameter names: names in checkpoints of other libraries -> paths below a tower.
 
-A table is a text with a line for each parameter: name, path, and layout unless it is "same". In
-names and paths, {i} and {j} are the indices of a layer. {qkv} stands for query, key and value,
-which one array of the checkpoint has stacked. A layout converts arrays in both directions. If the
-layout is a key of `MODULES`, such as "Linear", the line is for all parameters of this module.
+A table is a text with a line per parameter: name, path, and layout unless it is "same". {i} and {j}
+are indices of layers. {qkv} means query, key and value, which the checkpoint stacks in one array.
+A layout converts arrays in both directions. If the layout is a key of `MODULES`, such as "Linear",
+the line is for all parameters of this module.
 """
 
+import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 QKV = ("query", "key", "value")
-Several = Sequence[np.ndarray]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Conversion of arrays, and its inverse.
+    """Conversion of a checkpoint's array into one or three arrays, and its inverse."""
 
-    Attributes:
-      ours: array of a checkpoint -> arrays of the entry's paths.
-      theirs: the inverse.
-    """
-
-    ours: Callable[[np.ndarray], Several]
-    theirs: Callable[[Several], np.ndarray]
+    to_jax: Callable[[np.ndarray], Sequence[np.ndarray]]
+    to_source: Callable[[Sequence[np.ndarray]], np.ndarray]
 
 
 def _single(
-    ours: Callable[[np.ndarray], np.ndarray], theirs: Callable[[np.ndarray], np.ndarray]
+    to_jax: Callable[[np.ndarray], np.ndarray], to_source: Callable[[np.ndarray], np.ndarray]
 ) -> Layout:
-    return Layout(lambda x: (ours(x),), lambda xs: theirs(xs[0]))
+    return Layout(lambda x: (to_jax(x),), lambda xs: to_source(xs[0]))
 
 
 def _patches(x: np.ndarray) -> np.ndarray:
@@ -44,38 +39,21 @@ def _convolution(x: np.ndarray) -> np.ndarray:
     return x.reshape(side, side, 3, -1).transpose(3, 2, 0, 1)  # [P*P*3, W] -> [W, 3, P, P]
 
 
-def _flat_in(x: np.ndarray) -> np.ndarray:
-    return x.reshape(x.shape[0], -1)  # [W, H, d] -> [W, H*d]
-
-
-def _flat_out(x: np.ndarray) -> np.ndarray:
-    return x.reshape(-1, x.shape[-1])  # [H, d, W] -> [H*d, W]
-
-
-def _one_way(x: np.ndarray) -> np.ndarray:
-    raise NotImplementedError("this layout is only read")
-
-
 LAYOUTS: dict[str, Layout] = {
     "same": _single(lambda x: x, lambda x: x),
     "linear": _single(np.transpose, np.transpose),  # [out, in] <-> [in, out]
     "conv": _single(lambda x: x.transpose(2, 3, 1, 0), lambda x: x.transpose(3, 2, 0, 1)),
     "patches": _single(_patches, _convolution),
-    "row": _single(lambda x: x[None], lambda x: x[0]),  # [W] <-> [1, W]
+    # clip-mtob's class tokens are [M, W] on both sides.
+    "row": _single(np.atleast_2d, lambda x: x[0] if len(x) == 1 else x),  # [W] <-> [1, W]
     "batch": _single(lambda x: x[0], lambda x: x[None]),  # [1, L, W] <-> [L, W]
-    "scalar": _single(lambda x: x.reshape(()), lambda x: x.reshape(())),
     # RoBERTa's positions begin after the id of padding, 1; two rows are unused.
     "from_two": _single(lambda x: x[2:], lambda x: np.concatenate([np.zeros_like(x[:2]), x])),
     "qkv": Layout(  # [3W, W] <-> three [W, W]
-        lambda x: [part.T for part in np.split(x, 3)],
-        lambda xs: np.concatenate([part.T for part in xs]),
+        lambda x: [block.T for block in np.split(x, 3)],
+        lambda xs: np.concatenate([block.T for block in xs]),
     ),
     "qkv_bias": Layout(lambda x: np.split(x, 3), np.concatenate),
-    # big_vision, only read: kernels with an axis of heads, patches as [P, P, 3, W]
-    "heads_in": _single(_flat_in, _one_way),
-    "heads_out": _single(_flat_out, _one_way),
-    "heads_bias": _single(np.ravel, _one_way),
-    "flat_patches": _single(_flat_out, _one_way),
 }
 
 
@@ -91,20 +69,18 @@ class NameEntry:
     """One parameter of a table.
 
     Attributes:
-      theirs: name in the checkpoint, without the table's prefix.
-      ours: path below the tower.
+      source_name: name in the checkpoint, without the table's prefix.
       layout: key of `LAYOUTS`.
     """
 
-    theirs: str
-    ours: str
+    source_name: str
+    jax_path: str
     layout: str = "same"
 
-    def paths(self) -> tuple[str, ...]:
+    def paths(self) -> list[str]:
         """Returns the paths, one or three."""
-        if "{qkv}" not in self.ours:
-            return (self.ours,)
-        return tuple(self.ours.replace("{qkv}", name) for name in QKV)
+        names = QKV if "{qkv}" in self.jax_path else ("",)
+        return [self.jax_path.replace("{qkv}", name) for name in names]
 
 
 @dataclass(frozen=True)
@@ -112,55 +88,47 @@ class NameTable:
     """Parameters of one tower or head.
 
     Attributes:
-      unused: regular expression of names of the tower that are not imported (buffers, poolers,
-        classifiers).
+      unused: regular expression for names that are not imported (buffers, poolers, classifiers).
     """
 
     entries: tuple[NameEntry, ...]
     unused: str = "$."
-    _patterns: list[tuple[re.Pattern[str], NameEntry]] = field(default_factory=list, compare=False)
 
-    def __post_init__(self) -> None:
-        self._patterns.extend((_pattern(entry.theirs), entry) for entry in self.entries)
+    @functools.cached_property
+    def _patterns(self) -> list[tuple[re.Pattern[str], NameEntry]]:
+        return [(_pattern(entry.source_name), entry) for entry in self.entries]
 
     def inside(self, prefix: str) -> "NameTable":
         """Returns the table with a prefix before all names."""
-        entries = (replace(entry, theirs=prefix + entry.theirs) for entry in self.entries)
+        entries = (replace(x, source_name=prefix + x.source_name) for x in self.entries)
         return NameTable(tuple(entries), rf"{re.escape(prefix)}({self.unused})")
-
-    def find(self, name: str) -> tuple[NameEntry, dict[str, str]] | None:
-        """Returns the entry of a name, with the indices of its layers."""
-        for pattern, entry in self._patterns:
-            if match := pattern.fullmatch(name):
-                return entry, match.groupdict()
-        return None
 
     def is_unused(self, name: str) -> bool:
         """Returns True if a name is known and not imported."""
         return re.fullmatch(self.unused, name) is not None
 
-    def to_ours(self, arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[str, str, np.ndarray]]:
+    def to_jax(self, arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[str, str, np.ndarray]]:
         """Yields (name, path, converted array) of the arrays that the table has."""
         for name, array in arrays.items():
-            if (found := self.find(name)) is None:
-                continue
-            entry, numbers = found
-            parts = LAYOUTS[entry.layout].ours(np.asarray(array))
-            for path, part in zip(entry.paths(), parts, strict=True):
-                yield name, path.format(**numbers), part
+            for pattern, entry in self._patterns:
+                if match := pattern.fullmatch(name):
+                    converted = LAYOUTS[entry.layout].to_jax(np.asarray(array))
+                    for path, values in zip(entry.paths(), converted, strict=True):
+                        yield name, path.format(**match.groupdict()), values
+                    break
 
-    def to_theirs(self, params: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def to_source(self, params: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Returns name -> converted array of the parameters that the table has."""
-        found: dict[str, np.ndarray] = {}
+        arrays: dict[str, np.ndarray] = {}
         for entry in self.entries:
-            first, *rest = entry.paths()
-            for path in params:
-                if (match := _pattern(first).fullmatch(path)) is None:
-                    continue
-                numbers = match.groupdict()
-                arrays = [params[path], *(params[other.format(**numbers)] for other in rest)]
-                found[entry.theirs.format(**numbers)] = LAYOUTS[entry.layout].theirs(arrays)
-        return found
+            paths = entry.paths()
+            for first in params:
+                if match := _pattern(paths[0]).fullmatch(first):
+                    layer = match.groupdict()
+                    values = [params[path.format(**layer)] for path in paths]
+                    name = entry.source_name.format(**layer)
+                    arrays[name] = LAYOUTS[entry.layout].to_source(values)
+        return arrays
 
 
 def _pattern(name: str) -> re.Pattern[str]:
@@ -168,17 +136,18 @@ def _pattern(name: str) -> re.Pattern[str]:
     return re.compile(re.sub(r"\\\{(\w)\\\}", r"(?P<\1>\\d+)", re.escape(name)))
 
 
-def table(text: str, *parts: NameTable, unused: str = "$.") -> NameTable:
+def table(text: str, *tables: NameTable, unused: str = "$.") -> NameTable:
     """Returns the table of a text, see the module's docstring, with the entries of other tables."""
     entries: list[NameEntry] = []
     for line in filter(str.strip, text.splitlines()):
-        theirs, ours, *layout = line.split()
+        name, path, *layout = line.split()
         if layout and layout[0] in MODULES:
-            for name, path, kind in MODULES[layout[0]]:
-                entries.append(NameEntry(f"{theirs}.{name}", f"{ours}/{path}", kind))
+            entries += [
+                NameEntry(f"{name}.{x}", f"{path}/{y}", z) for x, y, z in MODULES[layout[0]]
+            ]
         else:
-            entries.append(NameEntry(theirs, ours, *layout))
-    entries += [entry for part in parts for entry in part.entries]
+            entries.append(NameEntry(name, path, *layout))
+    entries += [entry for other in tables for entry in other.entries]
     return NameTable(tuple(entries), unused)
 
 

@@ -12,7 +12,6 @@ from big_retrieval.interop.hugging_face_keys import PREPROCESSOR, PROCESSOR
 from big_retrieval.interop.settings_file import SettingsFile
 
 _HALF = (0.5, 0.5, 0.5)
-_IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _FILTERS: Mapping[Any, Interpolation] = {2: "bilinear", 3: "bicubic"}  # Pillow's numbers
 _NAMES: Mapping[Any, Interpolation] = {"bilinear": "bilinear", "bicubic": "bicubic"}
 RESCALE = 1 / 255
@@ -20,15 +19,12 @@ RESCALE = 1 / 255
 
 @dataclass(frozen=True)
 class Pixels:
-    """Image preprocessing; means and deviations are of values in [0, 1].
+    """Image preprocessing; means and deviations per channel, of values in [0, 1].
 
     Attributes:
       size: side of the central square in pixels; None if the settings file does not give it.
-      mean: of each channel.
-      std: of each channel.
       resize: side that the image is resized to before the crop, in pixels; 0 for `size`.
       squash: True if both sides are resized to `resize`, False if the short side is.
-      interpolation: filter of the resizing.
       margin: rounding of half a pixel of margin.
     """
 
@@ -40,16 +36,19 @@ class Pixels:
     interpolation: Interpolation = "bicubic"
     margin: Margin = "even"
 
-    def keys(self) -> dict[str, Any]:
+    def field_keys(self) -> dict[str, Any]:
         """Returns the keys of an image field except its size."""
-        found = dataclasses.asdict(self)
-        del found["size"]
+        keys = dataclasses.asdict(self)
+        del keys["size"]
         for key in ("resize", "squash", "margin"):
-            found[f"eval_{key}"] = found.pop(key)
-        return found
+            keys[f"eval_{key}"] = keys.pop(key)
+        return keys
 
 
-def channels(file: SettingsFile, key: str, default: Any) -> Any:
+IMAGENET = Pixels(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+
+
+def _channels(file: SettingsFile, key: str, default: Any) -> Any:
     """Returns the values of the three channels."""
     value = file.get(key)
     if value is None:
@@ -63,7 +62,7 @@ def channels(file: SettingsFile, key: str, default: Any) -> Any:
     return tuple(value)
 
 
-def side(file: SettingsFile, key: str) -> int | None:
+def image_side(file: SettingsFile, key: str) -> int | None:
     """Returns the side of square images in pixels: a number, or two equal ones; None if missing."""
     value = file.get(key)
     sides = value if isinstance(value, list) else [value]
@@ -74,20 +73,18 @@ def side(file: SettingsFile, key: str) -> int | None:
     return sides[0]
 
 
-def open_clip_pixels(file: SettingsFile, image_size: int | None) -> Pixels:
+def open_clip_pixels(file: SettingsFile, image_size: int) -> Pixels:
     """Returns the preprocessing of open_clip's `preprocess_cfg`."""
-    size = side(file, "size")
-    if size is not None and image_size is not None and size != image_size:
+    if image_side(file, "size") not in (None, image_size):
         raise file.refused("size", f"image_size is {image_size}, and both must be the same")
     modes: dict[Any, bool] = {"shortest": False, None: False, "squash": True}
+    filters = {**_NAMES, None: "bicubic", "random": "bicubic"}
     return Pixels(
-        size=image_size or size,
-        mean=channels(file, "mean", CLIP_MEAN),
-        std=channels(file, "std", CLIP_STD),
+        size=image_size,
+        mean=_channels(file, "mean", CLIP_MEAN),
+        std=_channels(file, "std", CLIP_STD),
         squash=file.choice("resize_mode", modes, "shortest"),
-        interpolation=file.choice(
-            "interpolation", {**_NAMES, None: "bicubic", "random": "bicubic"}, "bicubic"
-        ),
+        interpolation=file.choice("interpolation", filters, "bicubic"),
     )
 
 
@@ -102,19 +99,19 @@ def timm_pixels(file: SettingsFile) -> Pixels:
     modes: dict[Any, bool] = {"center": False, None: False, "squash": True}
     return Pixels(
         size=size,
-        mean=channels(file, "mean", _IMAGENET[0]),
-        std=channels(file, "std", _IMAGENET[1]),
-        resize=_more(math.floor((size or 224) / share), size or 224),
+        mean=_channels(file, "mean", IMAGENET.mean),
+        std=_channels(file, "std", IMAGENET.std),
+        resize=_unless_equal(math.floor((size or 224) / share), size or 224),
         squash=file.choice("crop_mode", modes, "center"),
         interpolation=file.choice("interpolation", _NAMES, "bicubic"),
     )
 
 
-def _more(resize: int, size: int) -> int:
+def _unless_equal(resize: int, size: int) -> int:
     return resize if resize != size else 0
 
 
-# Defaults of transformers' classes: size, crop (None: no crop), filter, mean and deviation.
+# Defaults of transformers' classes: size, crop (None for no crop), filter, mean and deviation.
 _CLIP = ({"shortest_edge": 224}, 224, 3, CLIP_MEAN, CLIP_STD)
 _PROCESSORS: dict[str, tuple[Any, int | None, int, Any, Any]] = {
     "CLIP": _CLIP,
@@ -125,12 +122,12 @@ _PROCESSORS: dict[str, tuple[Any, int | None, int, Any, Any]] = {
     "DeiT": ({"height": 256, "width": 256}, 224, 3, _HALF, _HALF),
     "ConvNext": ({"shortest_edge": 384}, None, 3, _HALF, _HALF),
 }
-_OF_MODEL = {"vit": "ViT", "resnet": "ConvNext"}  # where the file names no class
-_CONVNEXT_SQUASH = 384  # size from which on this class does not crop
+_DEFAULT_PROCESSORS = {"vit": "ViT", "resnet": "ConvNext"}  # by model_type, if no class is named
+_CONVNEXT_SQUASH = 384  # from this size on, this class does not crop
 
 
 def hugging_face_pixels(folder: Path, model_type: str) -> Pixels | None:
-    """Returns the preprocessing of a folder of transformers; None if it has no settings of it.
+    """Returns the preprocessing of a transformers folder; None if it has no settings for images.
 
     Raises:
       UserError: a key that is unknown or has a value that cannot be imported.
@@ -143,40 +140,34 @@ def hugging_face_pixels(folder: Path, model_type: str) -> Pixels | None:
         if key not in whole:
             return None
         file = whole.inside(key)
-    name = file.get("feature_extractor_type")
-    name = file.get("image_processor_type") or name or _OF_MODEL.get(model_type, "CLIP")
-    kind = str(name)
+    old_name, name = file.get("feature_extractor_type"), file.get("image_processor_type")
+    processor = str(name or old_name or _DEFAULT_PROCESSORS.get(model_type, "CLIP"))
     for end in ("Pil", "Fast", "FeatureExtractor", "ImageProcessor"):
-        kind = kind.removesuffix(end)
-    if kind not in _PROCESSORS:
+        processor = processor.removesuffix(end)
+    if processor not in _PROCESSORS:
         key = "image_processor_type" if "image_processor_type" in file else "feature_extractor_type"
-        known = ", ".join(f"{each}ImageProcessor" for each in _PROCESSORS)
-        raise file.refused(key, f"what can be imported: {known}")
-    found = _processor(file, kind)
+        choices = ", ".join(f"{name}ImageProcessor" for name in _PROCESSORS)
+        raise file.refused(key, f"only these can be imported: {choices}")
+    pixels = _processor_pixels(file, processor)
     whole.finish()
-    return found
+    return pixels
 
 
-def _processor(file: SettingsFile, kind: str) -> Pixels:
-    size, crop, resample, mean, std = _PROCESSORS[kind]
+def _processor_pixels(file: SettingsFile, processor: str) -> Pixels:
+    size, crop, resample, mean, std = _PROCESSORS[processor]
     for key in ("do_resize", "do_rescale"):
         if file.get(key, True) is not True:
             raise file.refused(key, "only true can be imported")
     if abs(file.number("rescale_factor", RESCALE) - RESCALE) > 1e-6:
         raise file.refused("rescale_factor", "only 1 / 255 can be imported")
+    mean, std = _channels(file, "image_mean", mean), _channels(file, "image_std", std)
     if file.get("do_normalize", True) is not True:
         mean, std = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
-        for key in ("image_mean", "image_std"):
-            file.get(key)
-    else:
-        mean, std = channels(file, "image_mean", mean), channels(file, "image_std", std)
-    short, squash = _sides(file, "size", size, square=kind in ("ViT", "Siglip", "DeiT"))
+    short, squash = _sides(file, "size", size, square=processor in ("ViT", "Siglip", "DeiT"))
     cropped = file.get("do_center_crop", crop is not None)
-    square, _ = _sides(
-        file, "crop_size", {"height": crop or 224, "width": crop or 224}, square=True
-    )
+    square, _ = _sides(file, "crop_size", crop or 224, square=True)
     share = file.number("crop_pct", 224 / 256)
-    if kind == "ConvNext":
+    if processor == "ConvNext":
         square, squash = short, short >= _CONVNEXT_SQUASH
         short = short if squash else int(short / share)
     elif "crop_pct" in file:
@@ -191,7 +182,7 @@ def _processor(file: SettingsFile, kind: str) -> Pixels:
         size=square,
         mean=mean,
         std=std,
-        resize=_more(short, square),
+        resize=_unless_equal(short, square),
         squash=squash,
         interpolation=file.choice("resample", _FILTERS, resample),
         margin="down",
@@ -202,15 +193,13 @@ def _sides(file: SettingsFile, key: str, default: Any, *, square: bool) -> tuple
     """Returns a size in pixels, and True if it is the size of both sides."""
     value = file.get(key)
     value = default if value is None else value
+    by_default = file.get("default_to_square", square)
     if isinstance(value, int) and not isinstance(value, bool):
-        default_square = file.get("default_to_square", square) if key == "size" else square
-        value = {"height": value, "width": value} if default_square else {"shortest_edge": value}
-    file.get("default_to_square")
+        is_square = by_default if key == "size" else square
+        value = {"height": value, "width": value} if is_square else {"shortest_edge": value}
     if isinstance(value, Mapping):
         sides = list(value.values())
-        whole = all(isinstance(x, int) and x > 0 for x in sides)
-        if whole and set(value) == {"shortest_edge"}:
-            return sides[0], False
-        if whole and set(value) == {"height", "width"} and sides[0] == sides[1]:
-            return sides[0], True
+        valid = all(isinstance(x, int) and x > 0 for x in sides) and len(set(sides)) == 1
+        if valid and set(value) in ({"shortest_edge"}, {"height", "width"}):
+            return sides[0], "height" in value
     raise file.refused(key, "only a shortest_edge, or an equal height and width, can be imported")

@@ -1,7 +1,7 @@
 """Models that their authors publish as single files: downloaded once by name, checked by SHA-256.
 
-Example: `big-retrieval import --from=clip-mtob/vit-b16_mt-ob-32-16_e32_f32k_2`. Downloads are in
-`cache()`, where a file may also be put by hand.
+Example: `big-retrieval import --from=clip-mtob/vit-b16_mt-ob-32-16_e32_f32k_2`. The folder of
+downloads is `cache()`. Files can also be copied there.
 """
 
 import hashlib
@@ -16,12 +16,12 @@ from big_retrieval.errors import UserError
 from big_retrieval.io.durable import publish
 
 log = logging.getLogger(__name__)
-SECONDS = 30.0  # to wait for an answer
+SECONDS = 30.0  # timeout of a request
 
 
 @dataclass(frozen=True)
 class File:
-    """One file of the network; its size is in bytes."""
+    """One file of a web site; its size is in bytes."""
 
     url: str
     sha256: str
@@ -65,15 +65,15 @@ def find(path: str) -> str | None:
 
 def cache() -> Path:
     """Returns the folder of downloads: BIG_RETRIEVAL_CACHE, or a folder in the user's cache."""
-    usual = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("BIG_RETRIEVAL_CACHE") or Path(usual) / "big_retrieval")
+    user_cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("BIG_RETRIEVAL_CACHE") or Path(user_cache) / "big_retrieval")
 
 
 def fetch(name: str) -> tuple[Path, Path]:
     """Returns weights and tokenizer of a published model; downloads missing files.
 
     Raises:
-      UserError: no network, a file with another digest, or no place for it.
+      UserError: no network, a file with another digest, or a full disk.
     """
     folder = cache() / Path(name).parent
     weights, tokenizer = (_file(file, folder) for file in MODELS[name])
@@ -107,10 +107,9 @@ def _download(file: File, path: Path) -> None:
                 f"{file.sha256[:12]}...). Nothing was kept."
             )
         publish(part, path)
-    except OSError as problem:
+    except OSError as error:
         raise UserError(
-            f"Cannot download {file.url} to {path}: {problem}. Download it elsewhere and put it "
-            "there."
+            f"Cannot download {file.url} to {path}: {error}. Download it elsewhere and copy it."
         ) from None
     finally:
         part.unlink(missing_ok=True)

@@ -15,7 +15,7 @@ from big_retrieval.interop.names import NameTable
 from big_retrieval.interop.pixels import Pixels
 from big_retrieval.interop.settings import Settings, read_settings
 from big_retrieval.interop.source import (
-    OUR_LOGIT_SCALE,
+    LOGIT_SCALE_PATH,
     CheckpointContents,
     CheckpointTower,
     below,
@@ -26,7 +26,7 @@ from big_retrieval.io import hub, manifest
 
 CERTIFICATE = "certificate.json"  # of exporting/certificate.py
 HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.npz")
-_TORCH_FILES = ("*pytorch_model*.bin",)  # where a model has nothing else
+_TORCH_FILES = ("*pytorch_model*.bin",)  # if a model has no other weights
 _PREFIXES = ("local-dir:", "hf-hub:")  # as open_clip writes them
 
 
@@ -38,15 +38,15 @@ def read(path: str) -> CheckpointContents:
         or checkpoint folder; the name of a published file; or a name on the hub.
 
     Raises:
-      UserError: nothing is there, it cannot be read, or its architecture is unknown.
+      UserError: the path does not exist, cannot be read, or has an unknown architecture.
     """
-    place, origin = locate(path)
-    if place is None:
+    location, origin = locate(path)
+    if location is None:
         weights, words = published.fetch(origin)
         return understand(origin, read_arrays(weights), Settings(pixels=Pixels(), tokenizer=words))
-    if place.is_dir():
-        return _folder(place, origin)
-    return understand(origin, read_arrays(place), read_settings(place.parent))
+    if location.is_dir():
+        return _read_folder(location, origin)
+    return understand(origin, read_arrays(location), read_settings(location.parent))
 
 
 def locate(path: str) -> tuple[Path | None, str]:
@@ -55,35 +55,35 @@ def locate(path: str) -> tuple[Path | None, str]:
     None instead of a file for the name of a published file.
     """
     if not path:
-        raise UserError("the path of the weights is empty; give a file, a folder or a hub name.")
+        raise UserError("The path of the weights is empty. Give a file, a folder or a hub name.")
     for prefix in _PREFIXES:
         path = path.removeprefix(prefix)
-    place = Path(path).expanduser()
-    if place.exists():
-        _check_whole(place)
-        return place, str(place)
-    if (name := published.find(path)) is not None:
+    location, origin = Path(path).expanduser(), path
+    if location.exists():
+        origin = str(location)
+    elif (name := published.find(path)) is not None:
         return None, name
-    if place.suffix in (*TORCH, ".safetensors", ".npz") or place.is_absolute():
-        raise UserError(f"there is no file or folder {path}.")
-    place = _download(path)
-    _check_whole(place)
-    return place, path
+    elif location.suffix in (*TORCH, ".safetensors", ".npz") or location.is_absolute():
+        raise UserError(f"No such file or folder: {path}.")
+    else:
+        location = _download(path)
+    _check_complete(location)
+    return location, origin
 
 
-def _check_whole(place: Path) -> None:
-    """Raises a UserError if an export of ours lacks a file: it could be read as another model."""
+def _check_complete(folder: Path) -> None:
+    """Raises a UserError if an export lacks a file: it could be read as another model."""
     try:
-        listed = read_json(place / CERTIFICATE)["files"]
-        names = [name for name in listed if name.endswith((".json", ".safetensors"))]
+        files = read_json(folder / CERTIFICATE)["files"]
+        names = [name for name in files if name.endswith((".json", ".safetensors"))]
     except (UserError, KeyError, TypeError, AttributeError):  # no export, or a damaged certificate
         return
     for name in names:
-        if not (place / name).is_file():
-            raise UserError(f"{place} lacks {name}, which its {CERTIFICATE} lists; export again.")
+        if not (folder / name).is_file():
+            raise UserError(f"{folder} lacks {name}, which its {CERTIFICATE} lists. Export again.")
 
 
-def is_ours(folder: Path) -> bool:
+def is_run(folder: Path) -> bool:
     """Returns True if a folder is a run, or a checkpoint, of this package."""
     return (folder / "checkpoints").is_dir() or (folder / manifest.MANIFEST).is_file()
 
@@ -93,17 +93,20 @@ def is_exported(folder: Path) -> bool:
     return (folder / CONFIG).is_file()
 
 
-def _folder(folder: Path, origin: str) -> CheckpointContents:
-    if is_ours(folder):
-        return _ours(folder)
+def _read_folder(folder: Path, origin: str) -> CheckpointContents:
+    if is_run(folder):
+        from big_retrieval.inference.saved import find, read_config, restore_weights
+
+        checkpoint = find(folder)
+        config = read_config(checkpoint)
+        return _contents(checkpoint, config, restore_weights(checkpoint, config))
     if is_exported(folder):
         return _contents(folder, *read_folder(folder))
     if (folder / "modules.json").is_file():
         from big_retrieval.interop import sentence_transformers
 
         return sentence_transformers.read_folder(folder, origin)
-    file = weights_file(folder)
-    return understand(origin, read_arrays(file), read_settings(folder))
+    return understand(origin, read_arrays(weights_file(folder)), read_settings(folder))
 
 
 def _download(name: str) -> Path:
@@ -114,21 +117,12 @@ def _download(name: str) -> Path:
         if cached:
             return huggingface_hub.snapshot_download(name, local_files_only=True)
         files = huggingface_hub.HfApi().list_repo_files(name)
-        plain = any(file.endswith((".safetensors", ".npz")) for file in files)
-        wanted = [*HUB_FILES, *(() if plain else _TORCH_FILES)]
-        return huggingface_hub.snapshot_download(name, allow_patterns=wanted)
+        has_plain = any(file.endswith((".safetensors", ".npz")) for file in files)
+        patterns = [*HUB_FILES, *(() if has_plain else _TORCH_FILES)]
+        return huggingface_hub.snapshot_download(name, allow_patterns=patterns)
 
     otherwise = "download it elsewhere and give its folder"
     return Path(hub.fetch(name, load, what="the model", otherwise=otherwise))
-
-
-def _ours(folder: Path) -> CheckpointContents:
-    """Reads the checkpoint of a run that `load` opens."""
-    from big_retrieval.inference.saved import find, read_config, restore_weights
-
-    found = find(folder)
-    config = read_config(found)
-    return _contents(found, config, restore_weights(found, config))
 
 
 def _contents(folder: Path, config: Config, weights: Any) -> CheckpointContents:
@@ -136,42 +130,40 @@ def _contents(folder: Path, config: Config, weights: Any) -> CheckpointContents:
     params: Any = traverse_util.flatten_dict(weights, sep="/")
     parts = {}
     for name, tower in config.towers.items():
-        field = next(key for key, each in config.encoded.items() if each.tower == name)
+        field = next(key for key, spec in config.encoded.items() if spec.tower == name)
         side: Any = tower.modality
-        own, head = below(params, f"{name}/"), config.fields[field].head
+        head = config.fields[field].head
         parts[name] = CheckpointTower(
-            kind=Kind("a tower of ours", side, "", (), NameTable(())),
+            kind=Kind("a tower of big_retrieval", side, "", NameTable(())),
             tower=tower,
-            params=own,
+            params=below(params, f"{name}/"),
             head=below(params, f"{field}_head/"),
-            names={path: path for path in own},
             lexical=head if head.lexical else None,
             stats=below(params, f"batch_stats/{name}/"),
             head_stats=below(params, f"batch_stats/{field}_head/"),
         )
+    scales = [x for name, x in params.items() if re.fullmatch(LOGIT_SCALE_PATH, name)]
+    images = [field for field in config.encoded.values() if field.modality == "image"]
     return CheckpointContents(
         origin=str(folder),
         parts=parts,
-        logit_scale=next(
-            (x for name, x in params.items() if re.fullmatch(OUR_LOGIT_SCALE, name)), None
-        ),
+        logit_scale=scales[0] if scales else None,
         unused=[],
         unknown=[],
         spheres=config.spheres(),
-        settings=Settings(tokenizer=folder / "tokenizer.json", pixels=_pixels(config)),
+        settings=Settings(
+            tokenizer=folder / "tokenizer.json", pixels=_pixels(images[0]) if images else None
+        ),
     )
 
 
-def _pixels(config: Any) -> Pixels | None:
-    for field in config.encoded.values():
-        if field.modality == "image":
-            return Pixels(
-                field.size,
-                field.mean,
-                field.std,
-                field.eval_resize,
-                field.eval_squash,
-                field.interpolation,
-                field.eval_margin,
-            )
-    return None
+def _pixels(field: Any) -> Pixels:
+    return Pixels(
+        field.size,
+        field.mean,
+        field.std,
+        field.eval_resize,
+        field.eval_squash,
+        field.interpolation,
+        field.eval_margin,
+    )

@@ -14,14 +14,12 @@ from big_retrieval.config import ResNet
 from big_retrieval.errors import UserError
 
 
-def recognise(
+def recognize(
     origin: str, kind: str, params: Mapping[str, np.ndarray], stats: Mapping[str, np.ndarray]
 ) -> ResNet:
     """Returns the configuration of a residual network.
 
     Args:
-      origin: the file, for messages.
-      kind: name of the architecture, for messages.
       params: path below the tower -> array.
       stats: path below the tower -> running average.
 
@@ -40,25 +38,23 @@ def recognise(
         bottleneck="layer1_0/conv3/kernel" in params,
         stem=params["conv1/kernel"].shape[-1],
     )
-    wanted = shapes(tower)
-    for found, collection in ((params, "params"), (stats, "batch_stats")):
-        for path in sorted(set(found) | set(wanted[collection])):
-            have = list(found[path].shape) if path in found else "nothing"
-            want = list(wanted[collection][path]) if path in wanted[collection] else "nothing"
-            if have != want:
+    shapes = _shapes(tower)
+    for arrays, collection in ((params, "params"), (stats, "batch_stats")):
+        expected = shapes[collection]
+        for path in sorted(set(arrays) | set(expected)):
+            shape = arrays[path].shape if path in arrays else None
+            if shape != expected.get(path):
                 raise UserError(
-                    f"{origin} looks like {kind}, but its {path} is {have} instead of {want}: "
-                    "networks with groups, other widths or another stem cannot be imported."
+                    f"{origin} looks like {kind}, but its {path} has the shape {shape} instead of "
+                    f"{expected.get(path)}. Networks with groups, other widths or another stem "
+                    "cannot be imported."
                 )
     return tower
 
 
-def shapes(tower: ResNet) -> dict[str, dict[str, tuple[int, ...]]]:
+def _shapes(tower: ResNet) -> Any:
     """Returns the shapes of a tower's `params` and `batch_stats` by path; allocates nothing."""
     image = jnp.zeros((1, 32, 32, 3))
-    drawn: Any = jax.eval_shape(tower.build(0, ()).init, jax.random.key(0), image)
-    found: dict[str, dict[str, tuple[int, ...]]] = {}
-    for name, tree in drawn.items():
-        leaves: Any = traverse_util.flatten_dict(nn.unbox(tree), sep="/")
-        found[name] = {path: x.shape for path, x in leaves.items()}
-    return found
+    variables: Any = jax.eval_shape(tower.build(0, ()).init, jax.random.key(0), image)
+    shapes: Any = jax.tree.map(lambda x: x.shape, nn.unbox(variables))
+    return {name: traverse_util.flatten_dict(tree, sep="/") for name, tree in shapes.items()}

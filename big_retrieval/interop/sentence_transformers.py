@@ -27,7 +27,7 @@ from big_retrieval.interop.settings_keys import (
 from big_retrieval.interop.settings_keys import SPLADE as SPLADE_KEYS
 from big_retrieval.interop.source import CheckpointContents, understand
 
-POOLS = {  # as their settings call them, old and new -> as we do
+POOLS = {  # pooling in old and new settings files -> pool of a tower
     "pooling_mode_cls_token": "first",
     "pooling_mode_mean_tokens": "mean",
     "pooling_mode_lasttoken": "last",
@@ -35,11 +35,12 @@ POOLS = {  # as their settings call them, old and new -> as we do
     "mean": "mean",
     "lasttoken": "last",
 }
-# SpladePooling applies log(1 + x) to what its activation function gives.
-# Normalize before a Dense changes nothing if another one follows.
-ORDER = "Transformer( Pooling( LayerNorm)?(( Dense)*|( Dense| Normalize)* Normalize))?"
+# Normalize before a Dense changes nothing if another Normalize follows.
+DENSE_ORDER = "Transformer( Pooling( LayerNorm)?(( Dense)*|( Dense| Normalize)* Normalize))?"
+SPLADE_ORDER = "(Transformer|MLMTransformer) SpladePooling"
 LIBRARY = "config_sentence_transformers.json"
 NORM_EPSILON = 1e-5  # of LayerNorm modules, always
+# SpladePooling applies log(1 + x) after its activation function.
 SPLADE = {"relu": "log1p_relu", "log1p_relu": "log1p_log1p_relu"}
 
 
@@ -49,49 +50,60 @@ def read_folder(folder: Path, origin: str) -> CheckpointContents:
     Raises:
       UserError: a file that is missing or damaged, or a module that cannot be imported.
     """
-    by_kind: dict[str, list[Path]] = {}
-    kinds: list[str] = []
+    modules: dict[str, list[Path]] = {}
+    order: list[str] = []
     for values in read_json_list(folder / "modules.json"):
         module = SettingsFile(folder / "modules.json", values, MODULE)
         kind = str(module.get("type", "")).rsplit(".", 1)[-1]
-        kinds.append(kind)
-        by_kind.setdefault(kind, []).append(_inside(folder, str(module.get("path", ""))))
+        order.append(kind)
+        modules.setdefault(kind, []).append(_inside(folder, str(module.get("path", ""))))
         module.finish()
-    if "SpladePooling" in by_kind:
-        return _splade(folder, origin, by_kind)
-    strange = set(by_kind) - {"Transformer", "Pooling", "LayerNorm", "Normalize", "Dense"}
-    if strange or len(by_kind.get("Transformer", ())) != 1:
+    library = SettingsFile.open(folder / LIBRARY, SENTENCE_TRANSFORMERS)
+    if re.fullmatch(SPLADE_ORDER, " ".join(order)):
+        source = _read_splade(origin, modules[order[0]][0], modules["SpladePooling"][0], library)
+    elif re.fullmatch(DENSE_ORDER, " ".join(order)):
+        source = _read_dense(folder, origin, modules, library)
+    else:
         raise UserError(
-            f"{origin}/modules.json has {', '.join(sorted(by_kind))}; what can be imported is one "
-            "Transformer with Pooling, and LayerNorm, Dense and Normalize behind it, or with "
+            f"{origin}/modules.json has the modules {', '.join(order)}. Only a Transformer can be "
+            "imported, followed by Pooling, LayerNorm, Dense and Normalize in this order, or by "
             "SpladePooling."
         )
-    if not re.fullmatch(ORDER, " ".join(kinds)):
-        raise UserError(
-            f"{origin}/modules.json has the modules {', '.join(kinds)} in an order that cannot be "
-            "imported: Normalize is last, after Transformer, Pooling, LayerNorm and Dense."
-        )
-    inner = by_kind["Transformer"][0]
-    library = SettingsFile.open(folder / LIBRARY, SENTENCE_TRANSFORMERS)
-    pooling = by_kind.get("Pooling", [folder])[0]
-    for norm in by_kind.get("Normalize", ()):
-        if norm != folder:
-            SettingsFile.open(norm / "config.json", NORMALIZE).finish()
-    settings = _settings(library, inner, "feature-extraction")
-    settings = dataclasses.replace(
-        settings,
-        pool=_pool(pooling, origin, library) if "Pooling" in by_kind else "first",
-        normalise="Normalize" in by_kind,
-    )
-    source = understand(origin, read_arrays(weights_file(inner)), settings)
-    if "LayerNorm" in by_kind:
-        source = _with_norm(source, by_kind["LayerNorm"][0], list(by_kind))
-    for dense in by_kind.get("Dense", ()):
-        source = _with_dense(source, dense)
-    if (dim := library.number("truncate_dim")) is not None:
-        source = _truncated(source, dim, library)
     library.finish()
     return source
+
+
+def _read_dense(
+    folder: Path, origin: str, modules: dict[str, list[Path]], library: SettingsFile
+) -> CheckpointContents:
+    inner = modules["Transformer"][0]
+    for norm in modules.get("Normalize", ()):
+        if norm != folder:
+            SettingsFile.open(norm / "config.json", NORMALIZE).finish()
+    settings = dataclasses.replace(
+        _settings(library, inner, "feature-extraction"),
+        pool=_pool(modules["Pooling"][0], origin, library) if "Pooling" in modules else "first",
+        normalise="Normalize" in modules,
+    )
+    source = understand(origin, read_arrays(weights_file(inner)), settings)
+    if "LayerNorm" in modules:
+        source = _with_norm(source, modules["LayerNorm"][0])
+    for dense in modules.get("Dense", ()):
+        source = _with_dense(source, dense)
+    return source
+
+
+def _read_splade(
+    origin: str, inner: Path, pooling: Path, library: SettingsFile
+) -> CheckpointContents:
+    """Reads a SPLADE model: a masked-language model, then SpladePooling."""
+    config = SettingsFile.open(pooling / "config.json", SPLADE_KEYS)
+    config.choice("pooling_strategy", {"max": "max"}, "max")
+    activation = config.choice("activation_function", SPLADE, "relu")
+    config.finish()
+    settings = dataclasses.replace(_settings(library, inner, "fill-mask"), normalise=False)
+    source = understand(origin, read_arrays(weights_file(inner)), settings)
+    return as_lexical(source, activation, library.number("max_active_dims") or None)
 
 
 def _settings(library: SettingsFile, inner: Path, task: str) -> Settings:
@@ -103,43 +115,21 @@ def _settings(library: SettingsFile, inner: Path, task: str) -> Settings:
     similarity = library.get("similarity_fn_name")
     if similarity not in (None, "cosine", "dot", "dot_score", "cos_sim"):
         raise library.refused("similarity_fn_name", "only cosine and dot can be imported")
+    settings = read_settings(inner)
     return dataclasses.replace(
-        found := read_settings(inner),
-        length=_length(inner, task) or found.length,
+        settings,
+        length=_length(inner, task) or settings.length,
         prompts={str(k): str(v) for k, v in prompts.items() if v and k != name},
         prefix="" if name is None else str(prompts[name]),
     )
 
 
-def _splade(folder: Path, origin: str, by_kind: dict[str, list[Path]]) -> CheckpointContents:
-    """Reads a SPLADE model: a masked-language model, then SpladePooling."""
-    inner = [*by_kind.pop("Transformer", ()), *by_kind.pop("MLMTransformer", ())]
-    pooling = by_kind.pop("SpladePooling")
-    if by_kind or len(inner) != 1 or len(pooling) != 1:
-        names = ", ".join(sorted(by_kind)) or "several of the same kind"
-        raise UserError(
-            f"{origin}/modules.json has {names} beside SpladePooling; what can be imported is one "
-            "masked-language model with SpladePooling behind it."
-        )
-    config = SettingsFile.open(pooling[0] / "config.json", SPLADE_KEYS)
-    config.choice("pooling_strategy", {"max": "max"}, "max")
-    activation = config.choice("activation_function", SPLADE, "relu")
-    config.finish()
-    library = SettingsFile.open(folder / LIBRARY, SENTENCE_TRANSFORMERS)
-    settings = _settings(library, inner[0], "fill-mask")
-    kept = library.number("max_active_dims")
-    library.finish()
-    settings = dataclasses.replace(settings, normalise=False)
-    source = understand(origin, read_arrays(weights_file(inner[0])), settings)
-    return as_lexical(source, activation, kept or None)
-
-
 def _inside(folder: Path, path: str) -> Path:
     """Returns a module's folder, which must be inside of the model's."""
-    place = (folder / path).resolve()
-    if not place.is_relative_to(folder.resolve()):
-        raise UserError(f"{folder}/modules.json names {path!r}, outside of its folder; not opened.")
-    return place
+    inner = (folder / path).resolve()
+    if not inner.is_relative_to(folder.resolve()):
+        raise UserError(f"Not opened: {folder}/modules.json names {path!r}, outside of its folder.")
+    return inner
 
 
 def _pool(folder: Path, origin: str, library: SettingsFile) -> str:
@@ -155,8 +145,8 @@ def _pool(folder: Path, origin: str, library: SettingsFile) -> str:
     config.finish()
     if len(modes) != 1 or modes[0] not in POOLS:
         raise UserError(
-            f"{origin} pools by {', '.join(map(str, modes)) or 'nothing'}; what can be imported "
-            "is one of cls, mean and lasttoken."
+            f"{origin} pools by {', '.join(map(str, modes)) or 'nothing'}. Only one of cls, mean "
+            "and lasttoken can be imported."
         )
     return POOLS[modes[0]]
 
@@ -176,48 +166,27 @@ def _length(folder: Path, task: str) -> int | None:
 def _check_lower_case(file: SettingsFile, folder: Path) -> None:
     """Checks that lower-casing texts before the tokenizer changes nothing."""
     tokenizer = load_tokenizer("auto", str(folder))
-    as_given, lower = (
-        tokenizer.encode([change(text) for text in (*PROBES, *ascii_uppercase)], 64)[0]
-        for change in (str, str.lower)
-    )
-    if (as_given != lower).any():
+    texts = [*PROBES, *ascii_uppercase]
+    ids, lower_ids = (tokenizer.encode(x, 64)[0] for x in (texts, [t.lower() for t in texts]))
+    if (ids != lower_ids).any():
         raise file.refused("do_lower_case", "the tokenizer keeps upper case; convert the tokenizer")
 
 
-def _truncated(source: CheckpointContents, dim: int, library: SettingsFile) -> CheckpointContents:
-    """Returns a model whose projection gives the first dimensions only."""
-    (name, part), *_ = source.parts.items()
-    width = part.tower.width
-    kernel = part.head.get("kernel", np.eye(width, dtype=np.float32))
-    if dim != int(dim) or not 0 < dim <= kernel.shape[1]:
-        raise library.refused("truncate_dim", f"it must be 1 to {kernel.shape[1]}")
-    note = f"embeddings are cut to {dim:g} dimensions"
-    if source.settings.normalise:
-        note += ", then normalized again, which changes no cosine"
-    settings = dataclasses.replace(source.settings, notes=(*source.settings.notes, note))
-    part = dataclasses.replace(part, head={"kernel": kernel[:, : int(dim)]})
-    return dataclasses.replace(source, parts={name: part}, settings=settings)
-
-
-def _with_norm(source: CheckpointContents, folder: Path, kinds: list[str]) -> CheckpointContents:
+def _with_norm(source: CheckpointContents, folder: Path) -> CheckpointContents:
     """Adds a norm after the pooling: the tower's final norm, if the first position is pooled."""
     SettingsFile.open(folder / "config.json", LAYER_NORM).finish()
     arrays = read_arrays(weights_file(folder))
     (name, part), *rest = source.parts.items()
     tower: Any = part.tower
     fits = set(arrays) == {"norm.weight", "norm.bias"} and tower.epsilon == NORM_EPSILON
-    fits = fits and tower.pool == "first" and not tower.final_norm and not rest
-    if not fits or kinds[:3] != ["Transformer", "Pooling", "LayerNorm"]:
+    if not fits or tower.pool != "first" or tower.final_norm or rest:
         raise UserError(
-            f"{folder} is a LayerNorm that cannot be imported: it has to follow a pooling of the "
+            f"{folder} is a LayerNorm that cannot be imported. It must follow a pooling of the "
             f"first token, and norms of the encoder need an epsilon of {NORM_EPSILON:g}."
         )
     final = {"ln_final/scale": arrays["norm.weight"], "ln_final/bias": arrays["norm.bias"]}
-    part = dataclasses.replace(
-        part,
-        tower=dataclasses.replace(tower, final_norm=True),
-        params={**part.params, **final},
-    )
+    tower = dataclasses.replace(tower, final_norm=True)
+    part = dataclasses.replace(part, tower=tower, params={**part.params, **final})
     return dataclasses.replace(source, parts={name: part})
 
 

@@ -8,8 +8,13 @@ from typing import Any
 from big_retrieval.errors import UserError
 from big_retrieval.interop.files import read_json
 from big_retrieval.interop.hugging_face_keys import CONFIGS
-from big_retrieval.interop.pixels import Pixels, hugging_face_pixels, open_clip_pixels, timm_pixels
-from big_retrieval.interop.pixels import side as image_side
+from big_retrieval.interop.pixels import (
+    Pixels,
+    hugging_face_pixels,
+    image_side,
+    open_clip_pixels,
+    timm_pixels,
+)
 from big_retrieval.interop.settings_file import SettingsFile
 from big_retrieval.interop.settings_keys import OPEN_CLIP, TIMM
 from big_retrieval.interop.tokenizer_settings import tokenizer_folder, tokenizer_length
@@ -22,12 +27,12 @@ ACTIVATIONS = {  # name in settings files -> activation
     "quick_gelu": "quick_gelu",
     "relu": "relu",
 }
-# Defaults of transformers for keys that files leave out.
-_HF_BERT = {"num_attention_heads": 12, "hidden_act": "gelu", "layer_norm_eps": 1e-12}
-_HF_END = 49_407  # of CLIP, if the file does not give it
-_HF_LARGEST = 2  # end id for which transformers pools at the largest id, for old files
-_HF_TEXT = {"num_attention_heads": 8, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5}
-_HF_VISION = {"num_attention_heads": 12, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5}
+# Defaults of transformers for keys that files leave out: heads, activation, epsilon.
+_BERT = (12, "gelu", 1e-12)
+_CLIP_TEXT = (8, "quick_gelu", 1e-5)
+_CLIP_VISION = (12, "quick_gelu", 1e-5)
+_CLIP_END = 49_407  # id of the last token, if the file does not give it
+_LARGEST_END = 2  # end id of old files: transformers then pools at the largest id
 
 
 @dataclass(frozen=True)
@@ -37,14 +42,12 @@ class Settings:
     Attributes:
       model_type: value in a Hugging Face config.json.
       towers: "image", "text" -> heads, activation, epsilon.
-      pixels: preparation of images.
       pool: pooling of texts: "first", "mean" or "last".
       normalise: True if embeddings are divided by their norm.
-      length: maximum number of tokens of a text.
+      length: maximum number of tokens per text.
       end: id of the position that texts are pooled at; "largest" for the largest id of a text; None
         if the id does not matter.
       prefix: text that the library puts before every text.
-      notes: messages about intended differences from the library.
       prompts: use -> text before queries or documents (E5's "query: ").
       tokenizer: folder or file of the tokenizer.
     """
@@ -52,17 +55,16 @@ class Settings:
     model_type: str = ""
     towers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     pixels: Pixels | None = None
-    pool: str | None = None
+    pool: Any = None
     normalise: bool | None = None
     length: int | None = None
     end: int | str | None = None
     prefix: str = ""
-    notes: tuple[str, ...] = ()
     prompts: Mapping[str, str] = field(default_factory=dict)
     tokenizer: Path | None = None
 
-    def of(self, side: str) -> Mapping[str, Any]:
-        """Returns the known heads, activation and epsilon of a side."""
+    def for_side(self, side: str) -> Mapping[str, Any]:
+        """Returns the specified heads, activation, epsilon and so on of a side's tower."""
         return self.towers.get(side, {})
 
 
@@ -82,97 +84,96 @@ def _hugging_face(folder: Path) -> Settings:
     raw = read_json(path)
     if "architecture" in raw and "pretrained_cfg" in raw:
         return _timm(path)
-    kind = str(raw.get("model_type", ""))
-    if kind not in CONFIGS:
-        known = ", ".join(CONFIGS)
+    model_type = str(raw.get("model_type", ""))
+    if model_type not in CONFIGS:
         raise UserError(
-            f"{path}: model_type is {kind!r}; what can be imported: {known}. If the file "
-            "belongs to another model than the weights, move the weights to their own folder."
+            f"{path}: model_type is {model_type!r}; only these can be imported: "
+            f"{', '.join(CONFIGS)}. If the file belongs to another model than the weights, move "
+            "the weights to their own folder."
         )
-    config = SettingsFile(path, raw, CONFIGS[kind])
+    config = SettingsFile(path, raw, CONFIGS[model_type])
     config.get("model_type")
     end = None
-    if kind == "clip":
-        text, vision = _clip_part(config, "text"), _clip_part(config, "vision")
-        towers = {"text": _attention(text, _HF_TEXT), "image": _image(vision, _HF_VISION)}
-        end = text.number("eos_token_id", _HF_END)
-    elif kind in ("vit", "clip_vision_model"):
-        towers = {"image": _image(config, _HF_VISION if kind.startswith("clip") else _HF_BERT)}
-    elif kind == "resnet":
-        towers = {}
+    if model_type == "clip":
+        text, vision = (_clip_tower(config, raw, side) for side in ("text", "vision"))
+        towers = {"text": _attention(text, _CLIP_TEXT), "image": _image(vision, _CLIP_VISION)}
+        end = text.number("eos_token_id", _CLIP_END)
+    elif model_type == "clip_vision_model":
+        towers = {"image": _image(config, _CLIP_VISION)}
+    elif model_type == "clip_text_model":
+        towers = {"text": _attention(config, _CLIP_TEXT)}
+        end = config.number("eos_token_id", _CLIP_END)
+    elif model_type == "vit":
+        towers = {"image": _image(config, _BERT)}
+    elif model_type == "distilbert":
+        towers = {"text": _distilbert(config)}
     else:
-        towers = {"text": _attention(config, _HF_TEXT if kind.startswith("clip") else _HF_BERT)}
-        end = config.number("eos_token_id", _HF_END) if kind == "clip_text_model" else None
-    exported = _of_an_export(config)
+        towers = {} if model_type == "resnet" else {"text": _attention(config, _BERT)}
+    exported = _keys_of_export(config)
     config.finish()
     return Settings(
-        model_type=kind,
+        model_type=model_type,
         towers=towers,
-        pixels=hugging_face_pixels(folder, kind),
+        pixels=hugging_face_pixels(folder, model_type),
         pool=exported.get("pool"),
         normalise=exported.get("normalise"),
         length=tokenizer_length(folder),
-        end="largest" if end == _HF_LARGEST else end,
+        end="largest" if end == _LARGEST_END else end,
         tokenizer=tokenizer_folder(folder),
     )
 
 
-def _clip_part(config: SettingsFile, side: str) -> SettingsFile:
-    """Returns the settings of a tower of CLIP; an older form of them must be the same."""
-    old = config.get(f"{side}_config_dict")
-    part = config.inside(f"{side}_config")
+def _clip_tower(config: SettingsFile, raw: Mapping[str, Any], side: str) -> SettingsFile:
+    """Returns the settings of a CLIP tower; an older form of them must be the same."""
+    name = f"{side}_config"
+    tower = config.inside(name)
     for key in ("model_type", "big_retrieval"):
-        part.get(key)
-    for key, value in (old or {}).items():
-        if part.value(key) != value:
-            raise config.refused(
-                f"{side}_config_dict", f"its {key}, {value!r}, is not that of {side}_config"
-            )
-    return part
+        tower.get(key)
+    for key, value in (config.get(f"{name}_dict") or {}).items():
+        if (raw.get(name) or {}).get(key) != value:
+            raise config.refused(f"{name}_dict", f"{key} differs from {name}; make them agree")
+    return tower
 
 
-def _of_an_export(config: SettingsFile) -> Mapping[str, Any]:
+def _keys_of_export(config: SettingsFile) -> Mapping[str, Any]:
     """Returns `pool` and `normalise`, which an export adds to config.json."""
     value = config.get("big_retrieval", {})
-    known = {"pool": (None, "first", "mean"), "normalise": (None, True, False)}
-    if (
-        not isinstance(value, Mapping)
-        or set(value) - set(known)
-        or any(value.get(k) not in v for k, v in known.items())
-    ):
-        raise config.refused("big_retrieval", "no export wrote that; restore it")
+    choices = {"pool": (None, "first", "mean"), "normalise": (None, True, False)}
+    if not isinstance(value, Mapping) or any(x not in choices.get(k, ()) for k, x in value.items()):
+        raise config.refused("big_retrieval", "no export wrote this value; restore it")
     return value
 
 
-def _attention(config: SettingsFile, usual: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns heads, activation, epsilon and depth of a tower."""
-    old = config.lists("n_heads")  # DistilBERT's names
-    heads, layers = ("n_heads", "n_layers") if old else ("num_attention_heads", "num_hidden_layers")
+def _attention(config: SettingsFile, defaults: tuple[int, str, float]) -> dict[str, Any]:
+    heads, activation, epsilon = defaults
     return {
-        "heads": config.number(heads, usual["num_attention_heads"]),
-        "depth": config.number(layers),
-        "activation": config.choice(
-            "activation" if old else "hidden_act", ACTIVATIONS, usual["hidden_act"]
-        ),
-        "epsilon": None if old else config.number("layer_norm_eps", usual["layer_norm_eps"]),
+        "heads": config.number("num_attention_heads", heads),
+        "depth": config.number("num_hidden_layers"),
+        "activation": config.choice("hidden_act", ACTIVATIONS, activation),
+        "epsilon": config.number("layer_norm_eps", epsilon),
     }
 
 
-def _image(config: SettingsFile, usual: Mapping[str, Any]) -> dict[str, Any]:
+def _distilbert(config: SettingsFile) -> dict[str, Any]:
+    return {
+        "heads": config.number("n_heads", 12),
+        "depth": config.number("n_layers"),
+        "activation": config.choice("activation", ACTIVATIONS, "gelu"),
+    }
+
+
+def _image(config: SettingsFile, defaults: tuple[int, str, float]) -> dict[str, Any]:
     size = image_side(config, "image_size") or 224
-    return {**_attention(config, usual), "image_size": size}
+    return {**_attention(config, defaults), "image_size": size}
 
 
 def _timm(path: Path) -> Settings:
     config = SettingsFile.open(path, TIMM)
     name = str(config.get("architecture"))
     pixels = timm_pixels(config.inside("pretrained_cfg"))
-    resnet = name.startswith("resnet")
-    pool = config.get("global_pool")
-    if pool not in (None, "avg" if resnet else "token"):
-        raise config.refused(
-            "global_pool", "a ViT can be imported with 'token', a ResNet with 'avg'"
-        )
+    pool = "avg" if name.startswith("resnet") else "token"
+    if config.get("global_pool") not in (None, pool):
+        raise config.refused("global_pool", f"only {pool!r} can be imported for this architecture")
     config.finish()
     tower = {
         "epsilon": 1e-5 if "_clip" in name else 1e-6,
@@ -196,11 +197,11 @@ def _open_clip(folder: Path) -> Settings:
         "norm_first": not vision.get("no_ln_pre", False),
         "image_size": size,
     }
-    inside = str(text.get("hf_model_name") or "")
+    bert = str(text.get("hf_model_name") or "")
     end = None
-    if inside:
+    if bert:
         words = {"heads": text.number("heads")}
-        _bert_inside(text, inside)
+        _check_bert(text, bert)
     else:
         words = {
             "activation": activation,
@@ -215,7 +216,7 @@ def _open_clip(folder: Path) -> Settings:
     length = text.number("context_length", 77)
     whole.finish()
     return Settings(
-        model_type="roberta" if "roberta" in inside.lower() else "",
+        model_type="roberta" if "roberta" in bert.lower() else "",
         towers={"image": image, "text": words},
         pixels=pixels,
         length=length,
@@ -228,12 +229,10 @@ def _epsilon(tower: SettingsFile) -> float:
     return tower.inside("norm_kwargs").number("eps", 1e-5)
 
 
-def _bert_inside(text: SettingsFile, name: str) -> None:
-    """Checks a tower of transformers inside of open_clip, whose other keys are not read there."""
+def _check_bert(text: SettingsFile, name: str) -> None:
+    """Checks an encoder of transformers inside of open_clip, which reads no other keys for it."""
     if "bert" not in name.lower():
-        raise text.refused(
-            "hf_model_name", "only BERT and RoBERTa can be imported inside of open_clip"
-        )
+        raise text.refused("hf_model_name", "only BERT and RoBERTa can be imported here")
     for key in ("hf_pooler_type", "pooler_type"):
         text.choice(key, {"mean_pooler": "mean"}, "mean_pooler")
     for key in ("layers", "pool_type", "eos_id", "proj_type"):

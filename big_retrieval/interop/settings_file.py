@@ -27,6 +27,13 @@ class KeyRule:
     used: bool = False
     values: tuple[Any, ...] | None = None
 
+    def is_harmless(self, value: Any) -> bool:
+        """Returns True if an unread value changes nothing; 0 is not False, but 0 is 0.0."""
+        if self.used or self.values is None:
+            return not self.used
+        is_bool = isinstance(value, bool)
+        return any(value == x and is_bool == isinstance(x, bool) for x in self.values)
+
 
 Keys = Mapping[str, Union[KeyRule, "Keys"]]  # key -> rule, or the keys of an object
 
@@ -44,7 +51,7 @@ def harmless(reason: str) -> KeyRule:
 def only(
     *values: Any, reason: str = "default of the library; other values are not imported"
 ) -> KeyRule:
-    """Returns the rule of a key of which only some values can be imported."""
+    """Returns the rule of a key with a few values that can be imported."""
     return KeyRule(reason, values=values)
 
 
@@ -61,14 +68,7 @@ OUTPUT = harmless("additional outputs or speed; embeddings do not change")
 
 
 class SettingsFile:
-    """One object of a settings file.
-
-    Args:
-      path: file, for messages.
-      values: the object.
-      keys: rule of each key.
-      name: location of the object in the file, such as "model_cfg.text_cfg.".
-    """
+    """One object of a settings file; `name` is its location, such as "model_cfg.text_cfg."."""
 
     def __init__(self, path: Path, values: Any, keys: Keys, name: str = ""):
         if not isinstance(values, Mapping):
@@ -81,11 +81,7 @@ class SettingsFile:
 
     @classmethod
     def open(cls, path: Path, keys: Keys) -> "SettingsFile":
-        """Reads a file; a missing file has no keys.
-
-        Raises:
-          UserError: the file is not a JSON object.
-        """
+        """Reads a file; a missing file has no keys."""
         return cls(path, read_json(path) if path.is_file() else {}, keys)
 
     def __contains__(self, key: str) -> bool:
@@ -99,20 +95,8 @@ class SettingsFile:
         self._read.add(key)
         return self._values.get(key, default)
 
-    def lists(self, key: str) -> bool:
-        """Returns True if the rules have a key."""
-        return key in self._keys
-
-    def value(self, key: str) -> Any:
-        """Returns the value of any key, which stays unread."""
-        return self._values.get(key)
-
     def number(self, key: str, default: Any = None) -> Any:
-        """Returns a number of at least 0; `default` if the key is missing or null.
-
-        Raises:
-          UserError: the value is not such a number.
-        """
+        """Returns a number of at least 0; `default` if the key is missing or null."""
         value = self.get(key)
         value = default if value is None else value
         if value is not default and (
@@ -136,15 +120,11 @@ class SettingsFile:
         return UserError(f"{self.path}: {self._name}{key} is {value!r}; {reason}.")
 
     def choice(self, key: str, choices: Mapping[Any, Any], default: Any) -> Any:
-        """Returns the entry of `choices` for a value.
-
-        Raises:
-          UserError: `choices` does not have the value.
-        """
+        """Returns the entry of `choices` for a value; other values are an error."""
         value = self.get(key, default)
         if isinstance(value, list | Mapping) or value not in choices:
-            known = ", ".join(sorted(map(str, choices)))
-            raise self.refused(key, f"what can be imported: {known}")
+            names = ", ".join(sorted(map(str, choices)))
+            raise self.refused(key, f"only these can be imported: {names}")
         return choices[value]
 
     def finish(self) -> None:
@@ -155,32 +135,15 @@ class SettingsFile:
         """
         for key, value in self._values.items():
             rule = self._keys.get(key)
-            if key in self._read:
+            if key in self._read or (isinstance(rule, KeyRule) and rule.is_harmless(value)):
                 continue
             if rule is None:
                 raise self.refused(key, "this key is unknown, so its effect cannot be imported")
-            if (
-                isinstance(rule, KeyRule)
-                and not rule.used
-                and (rule.values is None or _among(value, rule.values))
-            ):
-                continue
-            allowed = getattr(rule, "values", None)
-            known = (
-                f"only {', '.join(map(repr, allowed))} can be imported"
-                if allowed
-                else "it cannot be imported for this model"
-            )
-            raise self.refused(key, known)
+            if values := getattr(rule, "values", None):
+                raise self.refused(key, f"only {', '.join(map(repr, values))} can be imported")
+            raise self.refused(key, "it cannot be imported for this model")
         for inner in self._inside:
             inner.finish()
-
-
-def _among(value: Any, values: tuple[Any, ...]) -> bool:
-    """Returns True if a value is one of `values`; 0 is not False, but 0 is 0.0."""
-    return any(
-        value == each and isinstance(value, bool) == isinstance(each, bool) for each in values
-    )
 
 
 def described(keys: Keys, prefix: str = "") -> Iterator[tuple[str, str, str]]:
@@ -189,7 +152,5 @@ def described(keys: Keys, prefix: str = "") -> Iterator[tuple[str, str, str]]:
         if not isinstance(rule, KeyRule):
             yield from described(rule, f"{prefix}{key}.")
             continue
-        values = (
-            "any" if rule.values is None else ", ".join(f"`{value!r}`" for value in rule.values)
-        )
+        values = ", ".join(f"`{value!r}`" for value in rule.values or ()) or "any"
         yield f"{prefix}{key}", "used" if rule.used else values, rule.reason

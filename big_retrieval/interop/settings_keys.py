@@ -103,7 +103,7 @@ TIMM: Keys = {
     **same(INFO, "label_names label_descriptions"),
     "pretrained_cfg": {
         "input_size": use("size of images in pixels"),
-        "crop_pct": use("share of the short side that the central square has; 0.875 by default"),
+        "crop_pct": use("central square / short side; 0.875 by default"),
         "crop_mode": use("center; squash"),
         "interpolation": use("bicubic; bilinear"),
         "mean": use("mean of each channel"),
@@ -149,11 +149,11 @@ SENTENCE_BERT: Keys = {
 }
 SENTENCE_TRANSFORMERS: Keys = {
     **same(INFO, "__version__ model_type"),
-    "prompts": use("texts that are put before queries or documents"),
-    "default_prompt_name": use("the prompt that is put before every text"),
+    "prompts": use("texts before queries or documents"),
+    "default_prompt_name": use("prompt before every text"),
     "similarity_fn_name": use("cosine; dot"),
-    "truncate_dim": use("dimensions of an embedding that are kept, the first ones"),
-    "max_active_dims": use("terms of a sparse embedding that are kept, the largest ones"),
+    "truncate_dim": only(None, reason="cut the embeddings after encoding instead"),
+    "max_active_dims": use("number of terms that a sparse embedding keeps, the largest ones"),
 }
 POOLING: Keys = {
     **same(ARRAYS, "word_embedding_dimension embedding_dimension"),

@@ -1,4 +1,4 @@
-"""Towers, heads and parameters of a checkpoint of another library."""
+"""Towers, heads and parameters of another library's checkpoint."""
 
 import dataclasses
 import math
@@ -12,12 +12,12 @@ import numpy as np
 from big_retrieval.config import Bert, Head, Lexical, Mlp, Projection, ViT
 from big_retrieval.errors import UserError
 from big_retrieval.interop import resnets
-from big_retrieval.interop.kinds import LOGIT_SCALE, MTOB, Kind, kinds_of
+from big_retrieval.interop.kinds import LOGIT_SCALE, MTOB_TEXT, Kind, kinds_of
 from big_retrieval.interop.names import LAYOUTS
 from big_retrieval.interop.pixels import Pixels
 from big_retrieval.interop.settings import Settings
 
-OUR_LOGIT_SCALE = "scalars/.*/logit_scale"  # parameters of ours that hold the logarithm of one
+LOGIT_SCALE_PATH = "scalars/.*/logit_scale"  # parameters with the logarithm of a scores' factor
 Flat = dict[str, np.ndarray]
 T = TypeVar("T")
 
@@ -27,14 +27,13 @@ class CheckpointTower:
     """One tower of a checkpoint, with its head.
 
     Attributes:
-      kind: architecture.
       tower: configuration; `class_tokens` and lengths are the checkpoint's.
       params: path below the tower -> array.
       head: path below the head -> array; empty without a head.
-      names: path -> name in the checkpoint, for messages.
+      names: used names of the checkpoint, below the prefix of the tower.
       lexical: configuration of a lexical head; None if `head` is a projection.
       masked: path below a lexical head -> array, of a masked-language head that is not in use.
-      masked_names: its names in the checkpoint.
+      masked_names: names of the masked-language head in the checkpoint.
       stats: path below the tower -> running average of a batch norm.
       head_stats: path below the head -> running average of a batch norm.
     """
@@ -43,7 +42,7 @@ class CheckpointTower:
     tower: Any  # of a `config.Tower`
     params: Flat
     head: Flat
-    names: dict[str, str]
+    names: frozenset[str] = frozenset()
     lexical: Lexical | None = None
     masked: Flat = field(default_factory=dict)
     masked_names: tuple[str, ...] = ()
@@ -79,12 +78,12 @@ class CheckpointContents:
 
     Attributes:
       origin: the file or folder, for messages.
-      parts: "image" and "text", one or both.
-      logit_scale: logarithm of the factor of scores, or None.
+      parts: "image" and "text", one or both; towers by name for a run.
+      logit_scale: logarithm of the scores' factor, or None.
       unused: known names that are not imported, as they are not part of the towers.
       unknown: names that are not in any table.
       settings: contents of the settings files.
-      spheres: M, sub-spheres of an embedding, which the scores of `logit_scale` are sums over.
+      spheres: M, number of sub-spheres that the scores of `logit_scale` sum over.
     """
 
     origin: str
@@ -103,62 +102,54 @@ class CheckpointContents:
 def understand(
     origin: str, arrays: Mapping[str, np.ndarray], settings: Settings
 ) -> CheckpointContents:
-    """Finds the towers in a checkpoint.
-
-    Args:
-      origin: the file, for messages.
+    """Finds the towers in the arrays of a checkpoint.
 
     Raises:
-      UserError: no known architecture, or arrays that are missing or contradict the settings.
+      UserError: the architecture is unknown, or arrays are missing or contradict the settings.
     """
-    arrays = dict(_modern(arrays))
+    arrays = dict(_with_new_names(arrays))
     parts: dict[str, CheckpointTower] = {}
-    named: set[str] = set()
-    unused: list[str] = []
+    used: set[str] = set()
+    unused: set[str] = set()
     for kind, prefix in kinds_of(arrays, settings.model_type):
-        own = below(arrays, prefix)
-        part = _with_masked(_part(origin, kind, own, settings), arrays)
+        tower_arrays = below(arrays, prefix)
+        part = _with_masked(_read_tower(origin, kind, tower_arrays, settings), arrays)
         parts[kind.side] = part
-        unused += part.masked_names
-        named |= {prefix + name for name in part.names.values()}
-        unused += [prefix + name for name in own if kind.table.is_unused(name)]
+        used |= {prefix + name for name in part.names}
+        unused |= {prefix + name for name in tower_arrays if kind.table.is_unused(name)}
+        unused |= set(part.masked_names)
     if not parts:
         first = ", ".join(sorted(arrays)[:3])
         raise UserError(
-            f"{origin} is no model of a known kind (its first names are {first}); docs/INTEROP.md "
-            "lists the kinds that can be imported."
+            f"Unknown architecture: {origin}. Its first names are {first}. docs/INTEROP.md lists "
+            "the models that can be imported."
         )
-    if set(parts) == {"image", "text"} and parts["text"].kind in MTOB:  # one number for both
-        text, tokens = parts["text"], parts["image"].tower.class_tokens
+    text = parts.get("text")
+    if text is not None and text.kind is MTOB_TEXT and "image" in parts:  # one number for both
+        tokens = parts["image"].tower.class_tokens
         tower = dataclasses.replace(text.tower, class_tokens=tokens)
         parts["text"] = dataclasses.replace(text, tower=tower)
-    logit_scale = next((name for name in LOGIT_SCALE if name in arrays), None)
-    known = named | set(unused) | {logit_scale}
+    has_scale = LOGIT_SCALE in arrays
     return CheckpointContents(
         origin=origin,
         parts=parts,
-        logit_scale=None if logit_scale is None else arrays[logit_scale].reshape(()),
-        unused=sorted(set(unused) - named),
-        unknown=sorted(set(arrays) - known),
+        logit_scale=arrays[LOGIT_SCALE].reshape(()) if has_scale else None,
+        unused=sorted(unused - used),
+        unknown=sorted(set(arrays) - used - unused - {LOGIT_SCALE}),
         settings=settings,
         spheres=max(1, *(part.tower.class_tokens for part in parts.values())),
     )
 
 
-# Names of old files, and what newer ones of the same library have instead.
-_RENAMED = (
+_RENAMED = (  # names of old files -> names of newer files of the same library
     (r"LayerNorm\.gamma$", "LayerNorm.weight"),
     (r"LayerNorm\.beta$", "LayerNorm.bias"),
     (r"(predictions|lm_head)\.decoder\.bias$", r"\1.bias"),
-    (r"/MultiHeadDotProductAttention_1/", "/MultiHeadDotProductAttention_0/"),
-    (r"/LayerNorm_2/", "/LayerNorm_1/"),
-    (r"/MlpBlock_3/", "/MlpBlock_0/"),
-    (r"Transformer/posembed_input/pos_embedding", "pos_embedding"),
 )
 
 
-def _modern(arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields arrays with the names of the tables; big_vision's scanned layers one by one.
+def _with_new_names(arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
+    """Yields arrays with the names of the tables.
 
     The bias of a masked-language head has two names, mostly for one array. If there are two arrays,
     the decoder's is the one that is added, so it comes last.
@@ -167,11 +158,7 @@ def _modern(arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]
         array = arrays[name]
         for old, new in _RENAMED:
             name = re.sub(old, new, name)
-        if "Transformer/encoderblock/" not in name:
-            yield name, array
-            continue
-        for layer, part in enumerate(array):
-            yield name.replace("encoderblock/", f"encoderblock_{layer}/"), part
+        yield name, array
 
 
 def below(paths: Mapping[str, T], prefix: str) -> dict[str, T]:
@@ -179,26 +166,24 @@ def below(paths: Mapping[str, T], prefix: str) -> dict[str, T]:
     return {path[len(prefix) :]: x for path, x in paths.items() if path.startswith(prefix)}
 
 
-def _part(origin: str, kind: Kind, arrays: Flat, settings: Settings) -> CheckpointTower:
-    params: Flat = {}
-    names: dict[str, str] = {}
-    for name, path, array in kind.table.to_ours(arrays):
-        params[path], names[path] = array, name
+def _read_tower(origin: str, kind: Kind, arrays: Flat, settings: Settings) -> CheckpointTower:
+    rows = list(kind.table.to_jax(arrays))
+    params = {path: array for _, path, array in rows}
+    names = {name for name, _, _ in rows}
     head: Flat = {}
-    for entry in (*(() if kind.head is None else (kind.head,)), *kind.mlp):
-        if entry.theirs in arrays:
-            head[entry.ours] = LAYOUTS[entry.layout].ours(arrays[entry.theirs])[0]
-            names[f"head/{entry.ours}"] = entry.theirs
-    if isinstance(arrays.get("cls"), np.ndarray) and kind.table.find("cls"):
-        params = _with_class_position(params)
+    for entry in filter(None, (kind.head, *kind.mlp)):
+        if entry.source_name in arrays:
+            (head[entry.jax_path],) = LAYOUTS[entry.layout].to_jax(arrays[entry.source_name])
+            names.add(entry.source_name)
     if kind.stats is not None:
-        found = list(kind.stats.to_ours(arrays))
-        names |= {path: name for name, path, _ in found}
-        stats = {path: array for _, path, array in found}
-        tower = resnets.recognise(origin, kind.name, params, stats)
-        return CheckpointTower(kind, tower, params, head, names, stats=stats)
-    make = _vision if kind.side == "image" else _text
-    return CheckpointTower(kind, make(origin, kind, params, settings), params, head, names)
+        rows = list(kind.stats.to_jax(arrays))
+        stats = {path: array for _, path, array in rows}
+        tower = resnets.recognize(origin, kind.name, params, stats)
+        names |= {name for name, _, _ in rows}
+        return CheckpointTower(kind, tower, params, head, frozenset(names), stats=stats)
+    read_config = _vision_config if kind.side == "image" else _text_config
+    tower = read_config(origin, kind, params, settings)
+    return CheckpointTower(kind, tower, params, head, frozenset(names))
 
 
 def _with_masked(part: CheckpointTower, arrays: Flat) -> CheckpointTower:
@@ -206,42 +191,32 @@ def _with_masked(part: CheckpointTower, arrays: Flat) -> CheckpointTower:
     if part.kind.masked is None:
         return part
     table = part.kind.masked.table
-    found = {path: (name, array) for name, path, array in table.to_ours(arrays)}
-    head = {path: array for path, (_, array) in found.items()}
+    rows = list(table.to_jax(arrays))
+    head = {path: array for _, path, array in rows}
     words = part.params.get("token_embedding")
     if "kernel" in head and words is not None and np.array_equal(head["kernel"], words):
         del head["kernel"]  # a copy of the word table
-    names = [name for name, _ in found.values()]
-    names += [name for name in arrays if table.is_unused(name)]
+    names = [name for name, _, _ in rows] + [name for name in arrays if table.is_unused(name)]
     return dataclasses.replace(part, masked=head, masked_names=tuple(names))
 
 
-def _with_class_position(params: Flat) -> Flat:
-    """Adds a zero position of the class token: big_vision adds positions to patches only."""
-    table = params["position_embedding"]
-    if math.isqrt(table.shape[0]) ** 2 != table.shape[0]:
-        return params  # the class token's row is there
-    return params | {"position_embedding": np.concatenate([np.zeros_like(table[:1]), table])}
-
-
-def _common(origin: str, kind: Kind, params: Flat, settings: Settings, width: int) -> dict:
+def _common_keys(origin: str, kind: Kind, params: Flat, settings: Settings, width: int) -> dict:
     layers = {int(m[1]) for path in params if (m := re.match(r"layers_(\d+)/", path))}
     if layers != set(range(len(layers))) or not layers:
         raise UserError(f"{origin}: {kind.name} has the layers {sorted(layers)}, not 0, 1, ...")
-    given = settings.of(kind.side)
-    usual = max(1, width // kind.head_width) if kind.head_width else None
-    if given.get("depth") not in (None, len(layers)):
+    keys = settings.for_side(kind.side)
+    if keys.get("depth") not in (None, len(layers)):
         raise UserError(
-            f"{origin}: {kind.name} has {len(layers)} layers, but its settings file says "
-            f"{given['depth']}; restore one of the two."
+            f"{origin}: {kind.name} has {len(layers)} layers, its settings file has "
+            f"{keys['depth']}. Restore the file that is wrong."
         )
-    heads = given.get("heads") or usual
+    heads = keys.get("heads") or (kind.head_width and max(1, width // kind.head_width))
     if heads is None:
         raise UserError(
-            f"{origin}: the arrays do not tell how many attention heads {kind.name} has; give the "
-            "folder with its config.json instead of the bare file."
+            f"{origin}: the arrays do not determine how many attention heads {kind.name} has. Give "
+            "the folder with its config.json instead of the bare file."
         )
-    told = {k: v for k, v in given.items() if k in ("activation", "epsilon") and v is not None}
+    given = {k: keys[k] for k in ("activation", "epsilon") if keys.get(k) is not None}
     return {
         "width": width,
         "depth": len(layers),
@@ -249,7 +224,7 @@ def _common(origin: str, kind: Kind, params: Flat, settings: Settings, width: in
         "mlp": _shape(origin, kind, params, "layers_0/mlp/fc1/bias")[0],
         **kind.fixed,
         **kind.usual,
-        **told,
+        **given,
     }
 
 
@@ -259,57 +234,52 @@ def _shape(origin: str, kind: Kind, params: Flat, path: str) -> tuple[int, ...]:
     return params[path].shape
 
 
-def _vision(origin: str, kind: Kind, params: Flat, settings: Settings) -> ViT:
+def _vision_config(origin: str, kind: Kind, params: Flat, settings: Settings) -> ViT:
     pixels, width = _shape(origin, kind, params, "patch_embedding/kernel")
     tokens = params["class_embedding"].shape[0] if "class_embedding" in params else 0
     rows = _shape(origin, kind, params, "position_embedding")[0]
-    patch, given = math.isqrt(pixels // 3), settings.of("image")
+    patch, keys = math.isqrt(pixels // 3), settings.for_side("image")
     _check_size(origin, settings, patch, math.isqrt(rows - tokens))
     norm_first = "ln_pre/scale" in params
-    if given.get("norm_first", norm_first) != norm_first:
+    if keys.get("norm_first", norm_first) != norm_first:
         raise UserError(
             f"{origin}: no_ln_pre contradicts the arrays, which {'' if norm_first else 'do not '}"
-            "have ln_pre; restore one of the two."
+            "have ln_pre. Restore the file that is wrong."
         )
     return ViT(
         patch=patch,
         class_tokens=tokens,
-        pool=given.get("pool", "first") if tokens else "mean",
+        pool=keys.get("pool", "first") if tokens else "mean",
         norm_first=norm_first,
         patch_bias="patch_embedding/bias" in params,
-        **_common(origin, kind, params, settings, width),
+        **_common_keys(origin, kind, params, settings, width),
     )
 
 
 def _check_size(origin: str, settings: Settings, patch: int, grid: int) -> None:
-    """Checks the size of images that settings files give against the positions of patches."""
-    stated = [settings.of("image").get("image_size"), settings.pixels and settings.pixels.size]
-    for size in filter(None, stated):
-        if size % patch:
+    """Checks the image size of the settings files against the positions of patches."""
+    sizes = (settings.for_side("image").get("image_size"), settings.pixels and settings.pixels.size)
+    for size in filter(None, sizes):
+        if size % patch or size // patch != grid:
             raise UserError(
-                f"{origin}: images of {size} pixels are no multiple of the patch size {patch}; "
-                "such models cannot be imported."
-            )
-        if size // patch != grid:
-            raise UserError(
-                f"{origin}: its settings files say images of {size} pixels, but it has positions "
-                f"for {grid * patch}; restore one of the two."
+                f"{origin}: the settings files have images of {size} pixels, the arrays have "
+                f"positions for {grid * patch}, in patches of {patch}. Restore the file that is "
+                "wrong; an image size must be a multiple of the patch size."
             )
 
 
-def _text(origin: str, kind: Kind, params: Flat, settings: Settings) -> Bert:
+def _text_config(origin: str, kind: Kind, params: Flat, settings: Settings) -> Bert:
     rows, width = _shape(origin, kind, params, "token_embedding")
     _shape(origin, kind, params, "position_embedding")
     types, relative = (params.get(f"{key}") for key in ("token_type_embedding", "relative_bias"))
-    found = _common(origin, kind, params, settings, width)
-    usual = found.pop("pool", "first")
-    pool: Any = settings.pool or usual
-    found["norm"] = "post" if "ln_embedding/scale" in params else "pre"
+    keys = _common_keys(origin, kind, params, settings, width)
+    default_pool = keys.pop("pool", "first")
     return Bert(
-        pool=pool,
+        pool=settings.pool or default_pool,
+        norm="post" if "ln_embedding/scale" in params else "pre",
         final_norm="ln_final/scale" in params,
         token_types=0 if types is None else types.shape[0],
         relative_positions=0 if relative is None else relative.shape[0],
         vocab_size=rows,
-        **found,
+        **keys,
     )

@@ -1,7 +1,7 @@
 """Tables of text towers and of masked-language heads; see `names`.
 
-A masked-language head uses the tower's word table. If a file has the table again with the head, it
-is a copy or, rarely, the head's own table.
+A masked-language head uses the tower's word table. If it has a table, the table is a copy or,
+rarely, another one.
 """
 
 from dataclasses import dataclass

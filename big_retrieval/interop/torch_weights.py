@@ -29,8 +29,8 @@ from big_retrieval.io.manifest import to_json
 
 CONFIG, WEIGHTS = "big_retrieval.json", "model.safetensors"  # files of a folder
 STATS = "batch_stats/"
-LISTED = r"(layers|layer\d+)"  # modules of lists, also of ResNets
-_OF_GRUS = (  # end of a path (once kernels are weights), end of its name in PyTorch
+LISTED = r"(layers|layer\d+)"  # lists of modules, also in ResNets
+_GRU_NAMES = (  # end of a path (once kernels are weights), end of its name in PyTorch
     ("/input_weight", "/weight_ih_l0"),
     ("/hidden_weight", "/weight_hh_l0"),
     ("/input_bias", "/bias_ih_l0"),
@@ -40,7 +40,7 @@ _OF_GRUS = (  # end of a path (once kernels are weights), end of its name in PyT
 
 def to_torch(params: Flat) -> Flat:
     """Returns parameters and running averages under their names in PyTorch."""
-    found = {}
+    arrays = {}
     for path, array in params.items():
         name = re.sub(rf"/{LISTED}_(\d+)(?=/)", r"/\1/\2", path)
         if name.startswith(STATS):
@@ -50,22 +50,22 @@ def to_torch(params: Flat) -> Flat:
         else:
             name = re.sub("/scale$", "/weight", name)
         name = re.sub("/(forward|backward)/", r"/gru_\1/", name)
-        for ours, other in _OF_GRUS:
-            name = re.sub(f"{ours}$", other, name)
-        found[name.replace("/", ".")] = array
-    return found
+        for jax_end, torch_end in _GRU_NAMES:
+            name = re.sub(f"{jax_end}$", torch_end, name)
+        arrays[name.replace("/", ".")] = array
+    return arrays
 
 
-def to_ours(arrays: Mapping[str, np.ndarray]) -> Flat:
-    """Returns the inverse of `to_torch`; integers, which are not parameters, are left out."""
-    found = {}
+def from_torch(arrays: Mapping[str, np.ndarray]) -> Flat:
+    """Returns the inverse of `to_torch`, without integers, which are not parameters."""
+    params = {}
     for key, array in arrays.items():
         if not np.issubdtype(array.dtype, np.floating):
             continue
         path = re.sub(rf"/{LISTED}/(\d+)(?=/)", r"/\1_\2", key.replace(".", "/"))
         path = re.sub("/gru_(forward|backward)/", r"/\1/", path)
-        for ours, other in _OF_GRUS:
-            path = re.sub(f"{other}$", ours, path)
+        for jax_end, torch_end in _GRU_NAMES:
+            path = re.sub(f"{torch_end}$", jax_end, path)
         if re.search("/running_(mean|var)$", path):
             path = STATS + path.replace("/running_", "/")
         elif path.endswith("weight") and array.ndim > 1:
@@ -73,37 +73,37 @@ def to_ours(arrays: Mapping[str, np.ndarray]) -> Flat:
             array = np.transpose(array, np.argsort(_order(array)))
         else:
             path = re.sub("/weight$", "/scale", path)
-        found[path] = array
-    return found
+        params[path] = array
+    return params
 
 
 def _order(kernel: np.ndarray) -> tuple[int, ...]:
-    """Returns the axes of a kernel in PyTorch's order: outputs, inputs, then places of a filter."""
+    """Returns the axes of a kernel in PyTorch's order: outputs, inputs, then rows and columns."""
     return (kernel.ndim - 1, kernel.ndim - 2, *range(kernel.ndim - 2))
 
 
 def write_config(config: Config, params: Flat, folder: Path) -> None:
-    """Writes what an import needs in addition: the config, and the digest of parameters."""
+    """Writes the config and the digest of parameters, which an import needs with the weights."""
     digest = params_sha256(traverse_util.unflatten_dict(params, sep="/"))
     saved = {"config": schema.to_plain(config), "params_sha256": digest}
     (folder / CONFIG).write_bytes(to_json(saved))
 
 
 def read_folder(folder: Path) -> tuple[Config, Any]:
-    """Reads the config and the weights, as `load` has them, of an export.
+    """Reads the config and the weights of an export.
 
     Raises:
-      UserError: a file is missing, damaged or of another export, or a user-defined part is not
+      UserError: a file is missing, damaged or from another export, or a user-defined part is not
         imported.
     """
     saved = read_json(folder / CONFIG)
     if not (folder / WEIGHTS).is_file():
         raise UserError(
-            f"{folder} has no {WEIGHTS}, as exports for onnx. Import the run, or an export with "
+            f"{folder} has no {WEIGHTS}, as in exports for onnx. Import the run, or an export with "
             "--to=torch."
         )
-    params = traverse_util.unflatten_dict(to_ours(read_arrays(folder / WEIGHTS)), sep="/")
-    # PyTorch may have trained the parameters: then they are saved without a digest.
+    params = traverse_util.unflatten_dict(from_torch(read_arrays(folder / WEIGHTS)), sep="/")
+    # Parameters that PyTorch trained are saved without a digest.
     digest = saved.get("params_sha256")
     if digest is not None and params_sha256(params) != digest:
         raise UserError(
@@ -114,7 +114,5 @@ def read_folder(folder: Path) -> tuple[Config, Any]:
         return load_saved(saved["config"]), params
     except PluginNeeded:
         raise
-    except (UserError, KeyError) as problem:
-        raise UserError(
-            f"{folder / CONFIG} has no configuration of this version: {problem}"
-        ) from None
+    except (UserError, KeyError) as error:
+        raise UserError(f"{folder / CONFIG} has no config of this version: {error}") from None

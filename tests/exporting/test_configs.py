@@ -1,4 +1,4 @@
-"""Which encoders of the shipped configs can be exported; tests/interop/export_all.py does it."""
+"""Targets for the encoders of the shipped configs; tests/interop/export_all.py writes them."""
 
 import functools
 import importlib
@@ -50,7 +50,7 @@ EXPORTABLE = {  # (config, field; "": all) -> the libraries that can hold it
     ("vdr_t2t_msmarco", "passage"): ["sentence-transformers"],
     ("vdr_t2t_msmarco", "query"): ["sentence-transformers"],
 }
-ALL = ["torch", "onnx"]  # hold every config, whole or any field alone
+ALL = ["torch", "onnx"]  # hold every config and every field
 CASES = [
     *((name, field, to) for (name, field), targets in EXPORTABLE.items() for to in targets),
     *((name, "", to) for name in NAMES for to in ALL),
@@ -72,7 +72,7 @@ def local(name: str) -> Config:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_can_be_exported(name: str) -> None:
+def test_holding_lists_the_targets(name: str) -> None:
     nothing: Any = None
     model = TrainedModel(Path(name), local(name), pieces(), {}, nothing)
     for field in ("", *local(name).encoded):

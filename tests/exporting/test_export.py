@@ -1,7 +1,6 @@
-"""Models written for other libraries: read again, bit for bit.
+"""Exports of models from tests/interop/data, imported again bit for bit.
 
-The models are those of tests/interop/data, which their libraries wrote. Nothing here needs PyTorch:
-tests/interop/export_all.py has the libraries compute the same.
+Nothing here needs PyTorch: tests/interop/export_all.py runs the libraries.
 """
 
 import dataclasses
@@ -14,7 +13,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 import big_retrieval
 from big_retrieval.config import ImageField
@@ -34,9 +33,9 @@ from big_retrieval.inference.load import TrainedModel
 from big_retrieval.interop.model import import_model
 from big_retrieval.train.checkpoint import write_model
 from tests.helpers import in_process, noise
+from tests.interop.folders import with_dense, with_words
 from tests.interop.hard_texts import TEXTS
 from tests.interop.test_clip_tokenizer import small as clip_words
-from tests.interop.test_model import sentence_transformer, with_words
 
 LEXICAL = {"head": "lexical"}
 
@@ -74,21 +73,17 @@ CASES = {
     "SPLADE": Case("masked_bert", "sentence-transformers", how=LEXICAL),
     "open_clip": Case("open_clip", "open_clip"),
 }
-# The library wrote these sources itself: the export must be the same file.
+# The library wrote these sources: the export must have the same arrays.
 OWN_FILES = ("BERT", "masked", "masked, own table", "ViT", "CLIP", "SPLADE", "open_clip")
 QUICK = ("BERT", "CLIP", "SPLADE", "dense")
 WEIGHTS = ("model.safetensors", "open_clip_model.safetensors")
 
 
 def model_of(case: str, folder: Path) -> tuple[Path, TrainedModel]:
-    """A folder that a library wrote, and our model of it."""
+    """A folder that a library wrote, and its model."""
     name = CASES[case].source
     if name == "dense":
-        folder = sentence_transformer(folder, "new", ("2_Dense", "Dense"))
-        weight = np.random.default_rng(0).normal(size=(8, 32)).astype(np.float32)
-        settings = {"activation_function": "torch.nn.modules.linear.Identity"}
-        (folder / "2_Dense" / "config.json").write_text(json.dumps(settings))
-        save_file({"linear.weight": weight}, folder / "2_Dense" / "model.safetensors")
+        folder, _ = with_dense(folder)
     else:
         folder = with_words(name, folder)
     model = import_model(str(folder), **CASES[case].how)
@@ -100,10 +95,7 @@ def model_of(case: str, folder: Path) -> tuple[Path, TrainedModel]:
 
 
 def with_final_norm(model: TrainedModel) -> TrainedModel:
-    """A model of BERT's kind with a norm behind the last layer, as a tower has it by default.
-
-    Documents begin with a prompt.
-    """
+    """A BERT with a norm after the last layer, whose documents begin with a prompt."""
     fields: dict[str, Any] = dict(model.config.fields)
     fields["document"] = dataclasses.replace(fields["document"], prefix="x red: ")
     rng = np.random.default_rng(0)
@@ -121,29 +113,27 @@ def weights(folder: Path) -> dict[str, np.ndarray]:
     "case",
     [case if case in QUICK else pytest.param(case, marks=pytest.mark.slow) for case in CASES],
 )
-def test_an_import_of_an_export_is_the_same_model(case: str, tmp_path: Path) -> None:
+def test_import_of_export_is_the_same_model(case: str, tmp_path: Path) -> None:
     source, model = model_of(case, tmp_path)
     out = tmp_path / "out"
     certificate = write(model, to=CASES[case].to, out=out, fields=CASES[case].fields)
     if case in OWN_FILES:
         theirs, found = weights(source), weights(out)
         assert set(found) == set(theirs)
-        # The library adds that of the decoder, where it has one.
+        # The library adds the bias of the decoder, if it has one.
         unused = {"cls.predictions.bias"} if case == "masked, own table" else set()
         for name in set(theirs) - unused:
             np.testing.assert_array_equal(found[name], theirs[name], err_msg=name)
     again = import_model(str(out), batch_size=certificates.COUNT, **CASES[case].back)
     with np.load(out / certificates.STORED) as file:
         stored = {name: file[name] for name in file.files}
-    done = set()
-    for name in certificate.fields:
-        modality = "images" if stored[f"inputs/{name}"].dtype == np.uint8 else "texts"
-        if modality in done:  # a second field of the same encoder
-            continue
-        done.add(modality)
-        encode = again.encode_images if modality == "images" else again.encode_texts
-        embeddings: Any = encode(
-            stored[f"inputs/{name}"].tolist() if modality == "texts" else stored[f"inputs/{name}"]
+    by_modality = {
+        stored[f"inputs/{name}"].dtype.kind: name for name in [*certificate.fields][::-1]
+    }
+    for kind, name in by_modality.items():  # the first field of each encoder
+        inputs = stored[f"inputs/{name}"]
+        embeddings: Any = (
+            again.encode_texts(inputs.tolist()) if kind == "U" else again.encode_images(inputs)
         )
         dense = embeddings.toarray() if hasattr(embeddings, "toarray") else embeddings[:, 0]
         np.testing.assert_array_equal(dense, stored[f"embeddings/{name}"])
@@ -159,52 +149,46 @@ def test_an_import_of_an_export_is_the_same_model(case: str, tmp_path: Path) -> 
     assert not (out / ".building").exists()
 
 
-def test_an_export_that_lacks_a_file_is_not_imported(tmp_path: Path) -> None:
-    """Without modules.json, the encoder alone would be read: another model."""
+def test_import_rejects_an_export_without_modules_json(tmp_path: Path) -> None:
+    """Without the file, only the encoder would be read."""
     out = tmp_path / "out"
     write(model_of("dense", tmp_path)[1], to="sentence-transformers", out=out)
     (out / "modules.json").unlink()
-    with pytest.raises(UserError, match=r"out lacks modules.json, which its certificate.json lis"):
+    with pytest.raises(UserError, match=r"out lacks modules.json"):
         import_model(str(out))
 
 
 def other(model: TrainedModel, **changes: Any) -> TrainedModel:
-    """A model with another config: `image__patch` is a key of the image tower; its weights stay."""
-    towers = dict(model.config.towers)
-    own = {key: value for key, value in changes.items() if "__" not in key}
+    """A model with another config; `image__patch` is a key of the image tower."""
+    keys: dict[str, Any] = {"towers": dict(model.config.towers)}
     for key, value in changes.items():
-        if "__" in key:
-            tower, _, name = key.partition("__")
-            changed: Any = towers[tower]
-            towers[tower] = dataclasses.replace(changed, **{name: value})
-    config = dataclasses.replace(model.config, **{"towers": towers, **own})
-    return dataclasses.replace(model, config=config)
+        tower, _, name = key.partition("__")
+        if name:
+            changed: Any = keys["towers"][tower]
+            keys["towers"][tower] = dataclasses.replace(changed, **{name: value})
+        else:
+            keys[key] = value
+    return dataclasses.replace(model, config=dataclasses.replace(model.config, **keys))
 
 
-def test_what_targets_cannot_hold(tmp_path: Path) -> None:
+def test_export_names_keys_that_targets_cannot_hold(tmp_path: Path) -> None:
     _, clip = model_of("CLIP", tmp_path / "clip")
     _, bert = model_of("BERT", tmp_path / "bert")
     splade_like = model_of("masked", tmp_path / "masked")[1]
     out = tmp_path / "out"
     for model, to, told in (
-        (
-            other(clip, image__class_tokens=4),
-            "transformers",
-            "--to=transformers cannot hold config.towers.image.class_tokens 4 (only 1) in a "
-            "CLIPModel; --to=torch or onnx can.",
-        ),
+        (other(clip, image__class_tokens=4), "transformers", "image.class_tokens 4 (only 1)"),
         (
             other(bert, topology="geodesic"),
             "transformers",
-            "cannot hold config.topology 'geodesic' (only 'sphere' or 'oblique' or 'inner') in a "
-            "BertModel; --to=torch or onnx can.",
+            "a BertModel; --to=torch or onnx can",
         ),
         (clip, "sentence-transformers", "cannot hold the encoders of image; text in one folder"),
         (clip, "sentence-transformers", "; --to=open_clip or transformers or torch or onnx can."),
         (other(clip, text__epsilon=1e-6), "open_clip", "epsilon 1e-06 (only 1e-05); --to=transf"),
         (other(clip, image__mlp=49, text__activation="gelu"), "open_clip", "different activations"),
         (other(clip, topology="euclidean"), "open_clip", "config.topology 'euclidean' (only"),
-        (bert, "open_clip", "the encoder of text, document alone (it holds one of images and"),
+        (bert, "open_clip", "the encoder of text, document alone"),
         (other(bert, text__final_norm=True), "transformers", "text.final_norm True (only False)"),
         (other(splade_like, topology="sphere"), "sentence-transformers", "'sphere' (only 'inner')"),
     ):
@@ -218,8 +202,7 @@ def test_what_targets_cannot_hold(tmp_path: Path) -> None:
     assert not out.exists()
 
 
-def test_one_encoder_of_several(tmp_path: Path) -> None:
-    """Fields with one encoder are exported together, unless they are read differently."""
+def test_fields_with_one_encoder_are_exported_together(tmp_path: Path) -> None:
     _, model = model_of("BERT", tmp_path)
     assert [list(part.fields) for part in take_apart(model).encodings] == [["text", "document"]]
     fields = dict(model.config.fields)
@@ -275,9 +258,7 @@ def slow(*values: Any) -> Any:
             "cannot import the target library (ZeroDivisionError: division by zero)",
         ),
         ({"torch": "raise OSError('libtorch.so: no such file')"}, True, "OSError: libtorch.so"),
-        slow({"torch": "raise ImportError"}, True, "cannot import the target library (ImportError"),
         ({"torch": "import os\nos.abort()"}, True, "was ended by SIGABRT before it answered"),
-        slow({"torch": "raise SystemExit(3)"}, True, "ended with status 3 before"),
         slow({"torch": STUBS["torch"].format(use="1/0")}, True, "library (ZeroDivisionError"),
         slow(
             {"transformers": "raise RuntimeError('operator torchvision::nms\\ndoes not exist')"},
@@ -295,12 +276,8 @@ def slow(*values: Any) -> Any:
         ),
     ],
 )
-def test_a_broken_environment_says_nothing_of_the_folder(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    files: dict[str, str],
-    missing: bool,
-    told: str,
+def test_library_tells_broken_environments_from_broken_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], missing: bool, told: str
 ) -> None:
     sound = {"torch": STUBS["torch"].format(use="pass"), "lazy": "raise KeyError(1)"}
     for name, text in {**sound, **files}.items():
@@ -313,7 +290,7 @@ def test_a_broken_environment_says_nothing_of_the_folder(
 
 
 @pytest.mark.slow
-def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_export_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_model(model_of("ViT", tmp_path)[1], tmp_path / "run")
     run, out = f"--run={tmp_path / 'run'}", tmp_path / "out"
     for flags, told in (
@@ -365,8 +342,8 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("kind", ["word pieces", "byte pairs"])
-def test_the_tokenizer_makes_the_same_ids_in_transformers(kind: str, tmp_path: Path) -> None:
-    """Texts are what a tokenizer of ours has cleaned, which transformers' do not do."""
+def test_exported_tokenizer_gives_the_same_ids(kind: str, tmp_path: Path) -> None:
+    """Texts are cleaned first, which tokenizers of transformers do not do."""
     import transformers
 
     given = texts = [*TEXTS, "two [SEP] dogs"]
@@ -390,8 +367,8 @@ SIZES = [(24, 24), (40, 50), (51, 40), (100, 33), (17, 20)]  # margins that both
 
 
 @pytest.mark.parametrize("resize", [0, 32])
-def test_images_are_prepared_as_in_transformers(resize: int, tmp_path: Path) -> None:
-    """Where a margin is odd, transformers cuts one pixel earlier than open_clip and we do."""
+def test_exported_preprocessor_prepares_images_alike(resize: int, tmp_path: Path) -> None:
+    """If a margin is odd, transformers cuts one pixel earlier than open_clip and big_retrieval."""
     import transformers
 
     field = ImageField(size=24, eval_resize=resize)

@@ -1,6 +1,6 @@
-"""The target `onnx` as far as it needs no ONNX libraries: what they are asked for, and errors.
+"""The target `onnx` without ONNX libraries: requests for their process, and errors.
 
-tests/interop/export_all.py has them write and run the files.
+tests/interop/export_all.py has the libraries write and run the files.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ def model() -> TrainedModel:
 
 
 def answering(monkeypatch: pytest.MonkeyPatch, answer: Answer) -> list[Job]:
-    """Has the other process answer so; gives what it is asked."""
+    """Replaces the other process by an answer; returns its jobs."""
     asked: list[Job] = []
 
     def ask(jobs: Sequence[Job], python: str) -> list[Answer]:
@@ -41,7 +41,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, answer: Answer) -> list[Job]:
 
 
 @pytest.mark.slow  # compiles the ResNet
-def test_what_is_written(
+def test_onnx_export_has_encoders_and_scores(
     model: TrainedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = answering(monkeypatch, Answer())
@@ -66,7 +66,7 @@ def test_what_is_written(
     compile(source, "encode.py", "exec")
 
 
-def test_without_the_libraries_nothing_is_left(
+def test_export_leaves_nothing_without_onnx_libraries(
     model: TrainedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answering(monkeypatch, MISSING)
@@ -75,7 +75,7 @@ def test_without_the_libraries_nothing_is_left(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_fields_that_are_encoded_alike_share_a_file(
+def test_fields_with_the_same_encoder_share_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = answering(monkeypatch, MISSING)

@@ -1,4 +1,4 @@
-"""Exports go to a hub and come back; the hub is a folder."""
+"""Exports are pushed to a hub, which is a folder here, and imported from it."""
 
 import dataclasses
 import shutil
@@ -18,7 +18,7 @@ from big_retrieval.exporting.export import write
 from big_retrieval.exporting.push import push, upload
 from big_retrieval.interop.model import import_model
 from tests.helpers import in_process
-from tests.interop.test_model import with_words
+from tests.interop.folders import with_words
 
 NAME = "someone/red-circles"
 TEXTS = ["a red circle", "", "two dogs"]
@@ -58,7 +58,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of transformers, whose certificate is not complete."""
+    """An unverified export to transformers."""
     place = tmp_path_factory.mktemp("exported")
     model = import_model(str(with_words("hf_clip_quick", place)))
     write(model, to="transformers", out=place / "out")
@@ -66,7 +66,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_what_was_pushed_is_imported_by_its_name(hub: Hub, tmp_path: Path) -> None:
+def test_pushed_model_is_imported_by_its_name(hub: Hub, tmp_path: Path) -> None:
     model = import_model(str(with_words("hf_clip_quick", tmp_path)))
     address = push(model, NAME, to="transformers", license="mit")
     assert address == f"{hub.endpoint}/{NAME}"
@@ -80,7 +80,7 @@ def test_what_was_pushed_is_imported_by_its_name(hub: Hub, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_the_command(hub: Hub, exported: Path, tmp_path: Path) -> None:
+def test_push_command(hub: Hub, exported: Path, tmp_path: Path) -> None:
     done = in_process("push", f"--folder={exported}", f"--to={NAME}")
     assert done.returncode == 0, done.stderr
     assert f"uploaded to {hub.endpoint}/{NAME}" in done.stdout
@@ -94,7 +94,7 @@ def test_the_command(hub: Hub, exported: Path, tmp_path: Path) -> None:
     assert (hub.folder / "someone" / "other" / "open_clip_config.json").is_file()
 
 
-def test_the_client_reports_a_hub_that_cannot_be_reached(
+def test_upload_reports_a_hub_that_cannot_be_reached(
     exported: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert issubclass(errors.HfHubHTTPError, errors.HTTPError)  # pyright: ignore
@@ -106,7 +106,7 @@ def test_the_client_reports_a_hub_that_cannot_be_reached(
             upload(exported, NAME)
 
 
-def test_what_is_private_stays_so(hub: Hub, exported: Path) -> None:
+def test_upload_keeps_private_models_private(hub: Hub, exported: Path) -> None:
     seen = hub.folder / "someone" / "seen"
     seen.mkdir(parents=True)
     with pytest.raises(UserError, match="someone/seen exists and is public"):
@@ -130,16 +130,15 @@ def test_what_is_private_stays_so(hub: Hub, exported: Path) -> None:
         (["--folder=nowhere", f"--to={NAME}"], "nowhere has no certificate.json"),
     ],
 )
-def test_bad_input(exported: Path, flags: list[str], words: str) -> None:
+def test_push_command_rejects_bad_input(exported: Path, flags: list[str], words: str) -> None:
     done = in_process("push", *(flag.format(exported=exported) for flag in flags))
     assert done.returncode == 2
     assert words in done.stderr, done.stderr
 
 
-def test_an_export_that_failed_is_not_uploaded(exported: Path, tmp_path: Path) -> None:
+def test_upload_rejects_failed_exports(exported: Path, tmp_path: Path) -> None:
     failed = dataclasses.replace(certificates.read(exported), status=FAILED, reason="differs")
-    for path in exported.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(exported, tmp_path, dirs_exist_ok=True)
     failed.write(tmp_path)
     with pytest.raises(UserError, match=r"Not uploaded: .* failed: differs"):
         upload(tmp_path, NAME)

@@ -1,6 +1,6 @@
-"""The target `torch` as far as it needs no PyTorch: its folder, the module's source, imports of it.
+"""The target `torch` without PyTorch: its folder, the module's source, imports of it.
 
-tests/interop/export_all.py compares what the module computes.
+tests/interop/export_all.py compares the values that the module computes.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ from big_retrieval.inference.fingerprint import params_sha256
 from big_retrieval.inference.load import TrainedModel
 from big_retrieval.interop.model import import_model
 from big_retrieval.interop.read import CERTIFICATE
-from big_retrieval.interop.torch_weights import CONFIG, WEIGHTS, to_ours, to_torch
+from big_retrieval.interop.torch_weights import CONFIG, WEIGHTS, from_torch, to_torch
 from tests.exporting.test_configs import pieces, random_model, words
 from tests.exporting.test_export import model_of, other, python_that
 from tests.helpers import noise
@@ -59,7 +59,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TrainedMod
     return out, model
 
 
-def test_an_import_of_an_export_is_the_same_model(exported: tuple[Path, TrainedModel]) -> None:
+def test_import_of_torch_export_is_the_same_model(exported: tuple[Path, TrainedModel]) -> None:
     out, model = exported
     again = import_model(str(out), batch_size=16)
     assert again.config == model.config
@@ -73,7 +73,7 @@ def test_an_import_of_an_export_is_the_same_model(exported: tuple[Path, TrainedM
 
 
 @pytest.mark.parametrize("planted", [False, True])
-def test_verify_runs_no_code_of_the_folder_that_is_not_trusted(
+def test_verify_runs_only_trusted_code(
     exported: tuple[Path, TrainedModel], planted: bool, tmp_path: Path
 ) -> None:
     folder = tmp_path / "out"
@@ -92,7 +92,7 @@ def test_verify_runs_no_code_of_the_folder_that_is_not_trusted(
     assert verify(folder, python=python, trust_code=True).status == VERIFIED
 
 
-def test_the_module_has_the_used_files_alone(exported: tuple[Path, TrainedModel]) -> None:
+def test_module_has_only_the_used_files(exported: tuple[Path, TrainedModel]) -> None:
     source = (exported[0] / "model.py").read_text()
     compile(source, "model.py", "exec")
     assert "big_retrieval." not in source.partition('"""\n')[2]
@@ -100,14 +100,14 @@ def test_the_module_has_the_used_files_alone(exported: tuple[Path, TrainedModel]
     assert "class RecurrentText" not in source
 
 
-def test_one_field_is_exported_and_imported(
+def test_export_of_one_field_has_only_its_modules(
     exported: tuple[Path, TrainedModel], tmp_path: Path
 ) -> None:
     whole, model = exported
     out = tmp_path / "out"
     write(model, to="torch", out=out, fields=("image",))
-    kept = {name.split(".")[0] for name in load_file(out / WEIGHTS)}
-    assert kept == {"image", "image_head", "scalars"}
+    modules = {name.split(".")[0] for name in load_file(out / WEIGHTS)}
+    assert modules == {"image", "image_head", "scalars"}
     again = import_model(str(out), batch_size=16)
     assert list(again.config.encoded) == ["image"]
     with np.load(whole / STORED) as file:
@@ -115,7 +115,7 @@ def test_one_field_is_exported_and_imported(
     np.testing.assert_array_equal(again.encode_images(list(pixels)).toarray(), ours)
 
 
-def test_names_and_layouts_return() -> None:
+def test_from_torch_inverts_to_torch() -> None:
     rng = np.random.default_rng(0)
     shapes = {
         "image/layers_3/mlp/fc1/kernel": ((2, 3), "image.layers.3.mlp.fc1.weight", (3, 2)),
@@ -131,31 +131,30 @@ def test_names_and_layouts_return() -> None:
     assert {name: x.shape for name, x in theirs.items()} == {
         name: shape for _, name, shape in shapes.values()
     }
-    again = to_ours({**theirs, "text_head.rows": np.arange(3)})  # whole numbers are no parameters
+    again = from_torch({**theirs, "text_head.rows": np.arange(3)})
     assert again.keys() == ours.keys()
     assert all(np.array_equal(again[path], x) for path, x in ours.items())
 
 
-def test_other_weights_are_refused(exported: tuple[Path, TrainedModel], tmp_path: Path) -> None:
+def test_import_rejects_other_weights(exported: tuple[Path, TrainedModel], tmp_path: Path) -> None:
     out = tmp_path / "out"
     shutil.copytree(exported[0], out)
     arrays = load_file(out / WEIGHTS)
     save_file({**arrays, "scalars.main.logit_scale": np.zeros((), np.float32)}, out / WEIGHTS)
     with pytest.raises(UserError, match=r"model.safetensors differs from the exported parameters"):
         import_model(str(out))
-    with pytest.raises(UserError, match=r"leave tokenizer, pool and head out"):
+    with pytest.raises(UserError, match=r"Remove tokenizer, pool and head"):
         import_model(str(out), pool="mean")
     (out / CONFIG).write_text('{"config": {"towers": 1}, "params_sha256": ""}')
     with pytest.raises(UserError, match=r"differs from the exported"):
         import_model(str(out))
     for name in (WEIGHTS, CERTIFICATE):  # as of the target onnx
         (out / name).unlink()
-    with pytest.raises(UserError, match=r"as exports for onnx"):
+    with pytest.raises(UserError, match=r"exports for onnx"):
         import_model(str(out))
 
 
-def test_an_export_to_sentence_transformers_is_imported(tmp_path: Path) -> None:
-    """Also one that the library has saved again, whose parameters may be others."""
+def test_import_reads_sentence_transformers_export_saved_again(tmp_path: Path) -> None:
     model, out = random_model("scenes_vdr"), tmp_path / "out"
     write(model, to="sentence-transformers", out=out, fields=("text",))
     ours: Any = model.encode_texts(HARD)
@@ -166,8 +165,9 @@ def test_an_export_to_sentence_transformers_is_imported(tmp_path: Path) -> None:
         assert (found.toarray() == ours.toarray()).all()
 
 
-def test_a_part_of_a_users_own(exported: tuple[Path, TrainedModel], tmp_path: Path) -> None:
-    """One without a form is named; one with a form brings its source."""
+def test_user_defined_towers_need_a_torch_form(
+    exported: tuple[Path, TrainedModel], tmp_path: Path
+) -> None:
     file = tmp_path / "mine_in_torch.py"
     file.write_text(
         "from big_retrieval.exporting.pytorch.text import TextTransformer\n\n\n"
@@ -201,10 +201,7 @@ def test_a_part_of_a_users_own(exported: tuple[Path, TrainedModel], tmp_path: Pa
         )
         return dataclasses.replace(exported[1], config=whole)
 
-    told = (
-        r"cannot hold config.towers.text of the type 'mine' \(no `torch_form` of it\); "
-        r"--field=image --to="
-    )
+    told = r"cannot hold config.towers.text of the type 'mine' \(.*torch_form.*--field=image --to="
     with pytest.raises(UserError, match=told):
         export(with_tower(Mine), to="torch", out=tmp_path / "out")
     source = source_of(take_apart(with_tower(WithForm), apart=True))
@@ -212,8 +209,7 @@ def test_a_part_of_a_users_own(exported: tuple[Path, TrainedModel], tmp_path: Pa
     assert "self.text = MyEncoder(\n            vocab_size=" in source
 
 
-def test_a_head_may_be_named_as_a_tower(tmp_path: Path) -> None:
-    """The field `text` comes behind another one that is read by the tower `text`."""
+def test_field_may_have_the_name_of_a_tower_of_an_earlier_field(tmp_path: Path) -> None:
     model = model_of("BERT", tmp_path)[1]
     fields = dict(reversed(model.config.fields.items()))
     parts = take_apart(other(model, fields=fields), apart=True)
@@ -222,7 +218,7 @@ def test_a_head_may_be_named_as_a_tower(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("resize", [0, 32])
-def test_images_are_prepared_as_here(resize: int, tmp_path: Path) -> None:
+def test_module_prepares_images_as_evaluations_do(resize: int, tmp_path: Path) -> None:
     sizes = [(24, 24), (40, 50), (51, 40), (100, 33), (17, 20)]
     other: dict[str, Any]
     given: list[Any] = [noise(rows, columns, 3) for rows, columns in sizes]
@@ -243,7 +239,7 @@ def test_images_are_prepared_as_here(resize: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pieces", "words", "byte pairs"])
-def test_texts_become_the_same_ids(kind: str, tmp_path: Path) -> None:
+def test_module_tokenizes_as_the_run_does(kind: str, tmp_path: Path) -> None:
     tokenizer = {"pieces": pieces, "words": words, "byte pairs": clip_words}[kind]()
     tokenizer.save(tmp_path / "tokenizer.json")
     clean: Any = CLEANERS.get(tokenizer.clean, str)
@@ -261,13 +257,13 @@ def test_texts_become_the_same_ids(kind: str, tmp_path: Path) -> None:
         np.testing.assert_array_equal(ids, tokenizer.encode(bodies, 20, prefixed)[0])
 
 
-def test_gates_that_rounding_sets_differently_agree() -> None:
+def test_at_gate_accepts_terms_that_rounding_exchanges() -> None:
     ours = np.array([[0.0, 3.0, 2.0, 1.0, 0.0], [5.0, 0.0, 4.0, 0.0, 0.0]], np.float32)
     other = ours + np.float32(1e-7) * (ours > 0)
-    other[0, 2], other[0, 4] = 0.0, 2.0  # of two terms that are equally strong, another one
+    other[0, 2], other[0, 4] = 0.0, 2.0  # another of two equal terms
     assert difference_of(ours, other) == pytest.approx(0.4)  # by the largest value
     found = difference_of(*at_gate(ours, other, 2))
     assert found is not None
     assert found < 1e-6
-    other[1, 3], other[1, 2] = 4.5, 0.0  # a stronger one than the gate leaves
+    other[1, 3], other[1, 2] = 4.5, 0.0  # stronger than the kept terms
     assert difference_of(*at_gate(ours, other, 2)) == pytest.approx(0.1)

@@ -18,7 +18,7 @@ import pytest
 from big_retrieval.config import Bert, ImageField, Projection, TextField, ViT
 from big_retrieval.config.topologies import topology_part
 from big_retrieval.inference.gradcam import program
-from big_retrieval.interop.kinds import MTOB
+from big_retrieval.interop.kinds import MTOB_TEXT, OPEN_CLIP_IMAGE
 from big_retrieval.interop.names import LAYOUTS
 from big_retrieval.losses.contrastive import contrastive_loss
 from big_retrieval.losses.pairwise import PairBatch
@@ -45,16 +45,16 @@ def to_ours(case: Case, prefix: str) -> dict[str, np.ndarray]:
     arrays = {k.removeprefix(prefix): x for k, x in case.items() if k.startswith(prefix)}
     out = {"scale": arrays["logit_scale"]} if "logit_scale" in arrays else {}
     known = {"logit_scale"} & set(arrays)
-    for kind in MTOB:
+    for kind in (OPEN_CLIP_IMAGE, MTOB_TEXT):
         assert kind.head is not None
-        for name, path, array in kind.table.to_ours(arrays):
+        for name, path, array in kind.table.to_jax(arrays):
             out[f"{kind.side}/{path}"] = array
             known.add(name)
-        if kind.head.theirs in arrays:
-            (out[f"{kind.side}_head/kernel"],) = LAYOUTS[kind.head.layout].ours(
-                arrays[kind.head.theirs]
+        if kind.head.source_name in arrays:
+            (out[f"{kind.side}_head/kernel"],) = LAYOUTS[kind.head.layout].to_jax(
+                arrays[kind.head.source_name]
             )
-            known.add(kind.head.theirs)
+            known.add(kind.head.source_name)
     assert known == set(arrays)
     return out
 

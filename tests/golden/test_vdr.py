@@ -212,7 +212,7 @@ def test_image_encoder(case: Case) -> None:
     close(of_pixels, case["grad_pixels"], rtol=1e-4, share=2e-5)
     close(of_params["head"]["kernel"], case["grad_proj"], rtol=1e-4)
     kernel = np.asarray(of_params["image"]["patch_embedding"]["kernel"])
-    theirs = PATCHES.to_theirs({"image/patch_embedding/kernel": kernel})
+    theirs = PATCHES.to_source({"image/patch_embedding/kernel": kernel})
     close(theirs["conv1.weight"], case["grad_conv1"], rtol=1e-4)
 
 
@@ -491,7 +491,7 @@ def test_training(case: Case) -> None:
         assert np.sum(np.argmax(query @ p.T, axis=1) == np.arange(n)) == case[f"num_correct_{name}"]
     for side in "qp":
         flat = traverse_util.flatten_dict(grads[side], sep="/")
-        theirs = TEXT.to_theirs({path: np.asarray(x) for path, x in flat.items()})
+        theirs = TEXT.to_source({path: np.asarray(x) for path, x in flat.items()})
         expected = {
             k.removeprefix(f"{side}/grad/"): x
             for k, x in case.items()

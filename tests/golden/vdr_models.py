@@ -54,7 +54,7 @@ def converted(case: Case, prefix: str, table: NameTable) -> dict[str, Any]:
     arrays = {k.removeprefix(prefix): x for k, x in case.items() if k.startswith(prefix)}
     flat = {}
     known = set()
-    for name, path, array in table.to_ours(arrays):
+    for name, path, array in table.to_jax(arrays):
         flat[path] = jnp.asarray(array)
         known.add(name)
     assert known == set(arrays)
@@ -64,7 +64,10 @@ def converted(case: Case, prefix: str, table: NameTable) -> dict[str, Any]:
 _MODEL = "bert_model."
 TEXT = NameTable(
     (
-        *(NameEntry(f"{_MODEL}{e.theirs}", f"text/{e.ours}", e.layout) for e in BERT.entries),
+        *(
+            NameEntry(f"{_MODEL}{e.source_name}", f"text/{e.jax_path}", e.layout)
+            for e in BERT.entries
+        ),
         NameEntry("ln.weight", "head/ln/scale"),
         NameEntry("ln.bias", "head/ln/bias"),
     )
@@ -114,9 +117,9 @@ def columns_in(case: Case, ids: np.ndarray, chosen: Any) -> jax.Array:
 PATCHES = NameTable(
     (
         *(
-            NameEntry(e.theirs.removeprefix("visual."), f"image/{e.ours}", e.layout)
+            NameEntry(e.source_name.removeprefix("visual."), f"image/{e.jax_path}", e.layout)
             for e in OPEN_CLIP_IMAGE.entries
-            if e.ours != "class_embedding"
+            if e.jax_path != "class_embedding"
         ),
         NameEntry("proj", "head/kernel"),
     )

@@ -1,13 +1,12 @@
-"""Exports models to every target that can hold them, and has the real libraries compute the same.
+"""Exports models to every target that can hold them, and compares them with the real libraries.
 
     python -m tests.interop.export_all [--python=PATH] [--to=TARGET,...]
 
-The models are those of all shipped configs (`:runlocal`, random weights), with each field alone and
-all together, and those of tests/interop/data. --python is the Python of an environment with PyTorch
-and the libraries, this one by default; BIG_RETRIEVAL_EXPORT_PYTHON does the same. Prints a row for
-each export, the largest difference of each, and the versions; ends with 1 where a difference is too
-large, a library cannot open a folder, or the lines of a model card do not run. Targets whose
-libraries are missing are left out, and named.
+Exports all shipped configs (`:runlocal`, random weights), with each field alone and all together,
+and the models of tests/interop/data. --python or BIG_RETRIEVAL_EXPORT_PYTHON is the Python of an
+environment with PyTorch and the libraries, by default this one. Prints the largest difference of
+each export, and the versions. Exits with 1 if a difference is too large, a library cannot open a
+folder, or the lines of a model card do not run. Targets without their library are skipped.
 """
 
 import argparse
@@ -19,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from big_retrieval.exporting import TARGETS
@@ -28,14 +27,14 @@ from big_retrieval.exporting.export import write
 from tests.exporting import test_configs, test_export
 
 PYTHON = os.environ.get("BIG_RETRIEVAL_EXPORT_PYTHON") or sys.executable
-MODULES = {  # of the libraries, beside PyTorch
+MODULES = {  # of the libraries, in addition to PyTorch
     "transformers": ("transformers",),
     "sentence-transformers": ("sentence_transformers",),
     "open_clip": ("open_clip",),
     "torch": (),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
 }
-# What a model card leaves open, and a driver that runs many of them.
+# Images for the lines of model cards, and a program that runs many cards.
 IMAGES = """\
 import numpy
 from PIL import Image
@@ -60,14 +59,7 @@ json.dump(found, open(sys.argv[2], "w"))
 
 @dataclass(frozen=True)
 class Exported:
-    """One export.
-
-    Attributes:
-      model: a config's name, or that of a folder of tests/interop/data.
-      field: whose encoder it is; "": all.
-      folder: where it was written.
-      certificate: of it.
-    """
+    """One export of a config or of a case of test_export; an empty field means all fields."""
 
     model: str
     field: str
@@ -75,7 +67,6 @@ class Exported:
     certificate: Certificate
 
     def __str__(self) -> str:
-        """For messages."""
         return f"{self.model}, {self.field or 'all'}, {self.certificate.to}"
 
 
@@ -110,21 +101,18 @@ def write_all(
 
 
 def verified(exports: Sequence[Exported], python: str) -> list[Exported]:
-    """The same with completed certificates."""
-    done = complete([(each.certificate, each.folder) for each in exports], python)
-    return [
-        Exported(each.model, each.field, each.folder, certificate)
-        for each, certificate in zip(exports, done, strict=True)
-    ]
+    """The exports with completed certificates."""
+    done = complete([(export.certificate, export.folder) for export in exports], python)
+    return [replace(x, certificate=y) for x, y in zip(exports, done, strict=True)]
 
 
 def failing_cards(exports: Sequence[Exported], python: str) -> dict[str, str]:
-    """Runs the lines of all model cards as they are; gives export -> what went wrong."""
+    """Runs the lines of all model cards; returns export -> error."""
     programs = {}
-    for each in exports:
-        found = re.search(r"```python\n(.*?)```", (each.folder / "README.md").read_text(), re.S)
-        assert found is not None
-        programs[str(each)] = IMAGES + found[1].replace("FOLDER", str(each.folder))
+    for export in exports:
+        lines = re.search(r"```python\n(.*?)```", (export.folder / "README.md").read_text(), re.S)
+        assert lines is not None
+        programs[str(export)] = IMAGES + lines[1].replace("FOLDER", str(export.folder))
     with tempfile.TemporaryDirectory() as place:
         given, found = Path(place, "programs.json"), Path(place, "found.json")
         given.write_text(json.dumps(programs))
@@ -133,14 +121,10 @@ def failing_cards(exports: Sequence[Exported], python: str) -> dict[str, str]:
 
 
 def problems(exports: Sequence[Exported], python: str) -> list[str]:
-    """What is wrong with exports that were `verified`, a line each."""
-    wrong = [
-        f"{each}: {each.certificate.reason}"
-        for each in exports
-        if each.certificate.status != VERIFIED
-    ]
-    cards = failing_cards(exports, python)
-    return wrong + [f"{name}: its card: {what}" for name, what in cards.items()]
+    """The problems of exports that were `verified`, a line each."""
+    failed = [x for x in exports if x.certificate.status != VERIFIED]
+    cards = failing_cards(exports, python).items()
+    return [f"{x}: {x.certificate.reason}" for x in failed] + [f"{x}: card: {e}" for x, e in cards]
 
 
 def main() -> None:

@@ -1,10 +1,10 @@
-"""Makes tests/interop/data: tiny random models of other libraries, and what they compute.
+"""Writes tests/interop/data: tiny random models of other libraries, and their values.
 
     python -m tests.interop.generate [NAME ...]
 
-Needs torch, transformers, open_clip_torch and timm, which the tests themselves do not. A folder
-holds what the library wrote, and expected.npz: inputs, outputs and, for some, gradients. Kinds
-whose library is missing are left as they are.
+Needs torch, transformers, open_clip_torch and timm, which the tests do not need. A folder has the
+files of the library, and expected.npz with inputs, outputs and, for some, gradients. Kinds whose
+library is missing remain unchanged.
 """
 
 import sys
@@ -18,9 +18,9 @@ import torch
 import transformers
 
 from tests.interop import make_masked, make_resnets, make_tokenizer
+from tests.interop.folders import DATA
 from tests.interop.torch_models import (
     BERT,
-    DATA,
     DISTILBERT,
     IDS,
     MASK,
@@ -85,7 +85,7 @@ def hf_vit(folder: Path) -> Arrays:
 
 
 def image(model: Any, forward: Callable[[Any], Any], *, named: bool = True) -> Arrays:
-    """A vision tower's token, and its gradients where its names are those of its file."""
+    """A vision tower's token, and its gradients if `named`: its names are those of the file."""
     out = forward(torch.tensor(PIXELS.transpose(0, 3, 1, 2)))
     loss, weights = weighted(out)
     loss.backward()
@@ -178,7 +178,7 @@ KINDS: dict[str, Callable[[Path], Arrays]] = {
 
 
 def main(names: list[str]) -> None:
-    """Writes the folders of the kinds asked for, or of all."""
+    """Writes the folders of some kinds, or of all."""
     for name in names or KINDS:
         torch.manual_seed(0)
         try:

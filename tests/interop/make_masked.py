@@ -1,4 +1,4 @@
-"""Masked-language models of transformers, what SPLADE makes of them, and gradients."""
+"""Masked-language models of transformers, their SPLADE embeddings, and gradients."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -40,7 +40,7 @@ def of_images(name: str, folder: Path) -> Arrays:
 
 
 def of_modes(name: str, folder: Path) -> Arrays:
-    """Weights; what evaluation, two passes of training and both gradients give."""
+    """Weights; values of evaluation and of two passes of training; both gradients."""
     model = weights(name, folder)
     found = {
         f"eval{size}": model(torch_resnet.pixels(images(size))).detach().numpy()
@@ -66,7 +66,7 @@ def images(size: int, dtype: Any = np.float32) -> np.ndarray:
 
 
 def derivatives(model: torch_resnet.ResNet, mode: str) -> Arrays:
-    """Those of the sum of squares, by parameters and by pixels, in float64."""
+    """Gradients of the sum of squares by parameters and by pixels, in float64."""
     given = torch_resnet.pixels(images(21, np.float64)).requires_grad_()
     model(given).square().sum().backward()
     assert given.grad is not None

@@ -1,4 +1,4 @@
-"""A small merges file like CLIP's, and the ids that open_clip's tokenizer makes of hard texts."""
+"""A small merges file like CLIP's, and the ids of open_clip's tokenizer for hard texts."""
 
 import gzip
 import itertools
@@ -62,7 +62,7 @@ def learn(words: Iterable[tuple[str, ...]], count: int) -> list[tuple[str, str]]
 
 
 def merged(word: tuple[str, ...], pair: tuple[str, str]) -> tuple[str, ...]:
-    """A word whose places of a pair, from the left, are one."""
+    """A word with all occurrences of a pair merged, from the left."""
     found: list[str] = []
     for letter in word:
         if found and (found[-1], letter) == pair:

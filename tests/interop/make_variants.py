@@ -1,9 +1,9 @@
-"""Makes tests/interop/data/variants.npz: outputs of other libraries with other settings.
+"""Writes tests/interop/data/variants.npz: outputs of other libraries with other settings.
 
     python -m tests.interop.make_variants
 
-Needs torch, transformers, open_clip_torch and timm. Models are those of `generate`, whose settings
-are changed; images go through the libraries' own preprocessing.
+Needs torch, transformers, open_clip_torch and timm. The models are those of `generate` with other
+settings; images go through the preprocessing of the libraries.
 """
 
 import importlib
@@ -16,8 +16,8 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
+from tests.interop.folders import DATA
 from tests.interop.test_variants import FILE, VARIANTS, changed, images
-from tests.interop.torch_models import DATA
 
 Prepare = Callable[[Image.Image], Any]
 

@@ -1,6 +1,6 @@
-"""CLIP's byte pairs: the ids of open_clip's SimpleTokenizer, and those of transformers.
+"""CLIP's byte pairs have the ids of open_clip's SimpleTokenizer and of transformers.
 
-What open_clip made is in data/clip_tokenizer, by `python -m tests.interop.generate`.
+The ids of open_clip are in data/clip_tokenizer, written by `python -m tests.interop.generate`.
 """
 
 import gzip
@@ -12,8 +12,8 @@ import pytest
 
 from big_retrieval.data.text.tokenizer import FixedLengthTokenizer, clip_text
 from big_retrieval.data.text.tokenizers import CLIP_END, clip_tokenizer, load_tokenizer
+from tests.interop.folders import DATA
 from tests.interop.hard_texts import BROKEN, TEXTS
-from tests.interop.test_towers import DATA
 
 FILE = DATA / "clip_tokenizer" / "merges.txt.gz"
 LINES = gzip.decompress(FILE.read_bytes()).decode().split("\n")
@@ -25,7 +25,7 @@ def small() -> FixedLengthTokenizer:
 
 
 def compare(tokenizer: FixedLengthTokenizer, name: str, length: int) -> None:
-    """Whole rows, padding included, against open_clip's."""
+    """Compares rows, including padding, with open_clip's."""
     with np.load(DATA / "clip_tokenizer" / "expected.npz") as file:
         expected = file[f"{name}_{length}"]
     ids, mask = tokenizer.encode(TEXTS + BROKEN, length)
@@ -38,22 +38,22 @@ def compare(tokenizer: FixedLengthTokenizer, name: str, length: int) -> None:
 
 
 @pytest.mark.parametrize("length", [77, 9])
-def test_as_open_clip_has_it(length: int) -> None:
+def test_clip_tokenizer_gives_the_ids_of_open_clip(length: int) -> None:
     compare(small(), "small", length)
 
 
-def test_saved_it_makes_the_same_ids(tmp_path: Path) -> None:
+def test_saved_clip_tokenizer_gives_the_same_ids(tmp_path: Path) -> None:
     small().save(tmp_path / "tokenizer.json")
     compare(load_tokenizer("auto", str(tmp_path)), "small", 77)
 
 
 @pytest.mark.skipif(not FULL, reason="BIG_RETRIEVAL_CLIP_BPE names no bpe_simple_vocab_16e6.txt.gz")
 @pytest.mark.parametrize("length", [77, 9])
-def test_the_published_file(length: int) -> None:
+def test_published_file_gives_the_ids_of_open_clip(length: int) -> None:
     compare(load_tokenizer("auto", str(FULL)), "full", length)
 
 
-def test_mojibake_is_repaired_and_special_tokens_are_known() -> None:
+def test_clip_tokenizer_repairs_mojibake_and_stops_at_the_end_token() -> None:
     assert clip_text("cafÃ© itâ€™s") == "café it's"
     ids, mask = small().encode([f"a {CLIP_END} b", "a <end_of_text> b"], 30)
     assert mask[0].sum() == 3

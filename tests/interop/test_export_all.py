@@ -1,4 +1,4 @@
-"""All exports, compared with the libraries that are at hand; see export_all.py."""
+"""All exports, compared with the installed libraries; see export_all.py."""
 
 import dataclasses
 import subprocess
@@ -35,38 +35,36 @@ assert all(each.grad is not None for each in again.parameters())
 
 
 def forms(name: str) -> set[str]:
-    """What a config's exports depend on but for sizes: words and switches of towers and heads."""
+    """Strings and switches of a config's towers and heads, on which its exports depend."""
     c = local(name)
     parts = [*c.towers.values(), *(field.head for field in c.encoded.values())]
-    found = {f"{part.type}.{key}={value}" for part in parts for key, value in _words(part)}
+    keys = {
+        f"{part.type}.{key}={value}"
+        for part in parts
+        for key, value in vars(part).items()
+        if isinstance(value, str | bool | None)
+    }
     modalities = sorted(field.modality for field in c.encoded.values())
-    return found | {c.topology, c.tokenizer.type, " ".join(modalities)}
+    return keys | {c.topology, c.tokenizer.type, " ".join(modalities)}
 
 
-def _words(part: Any) -> list[tuple[str, str | bool | None]]:
-    return [(key, x) for key, x in vars(part).items() if isinstance(x, str | bool | None)]
-
-
-def telling() -> list[str]:
-    """The configs that have a form which none before them has; those of most forms come first."""
-    found, seen = list[str](), set[str]()
+def distinct_configs() -> list[str]:
+    """The configs with a form that no earlier config has; configs with most forms come first."""
+    names, seen = list[str](), set[str]()
     for name in sorted(NAMES, key=lambda name: -len(forms(name))):
         if not forms(name) <= seen:
-            found.append(name)
+            names.append(name)
             seen |= forms(name)
-    return found
+    return names
 
 
 @pytest.mark.slow
-def test_the_libraries_compute_the_same(tmp_path: Path) -> None:
-    """One test, as to start the libraries takes seconds.
-
-    Of configs that differ in sizes alone one is exported; export_all.py exports all.
-    """
+def test_libraries_compute_the_same(tmp_path: Path) -> None:
+    """One test, since starting the libraries takes seconds."""
     targets = export_all.available(export_all.PYTHON)
     if not targets:
         pytest.skip(f"{export_all.PYTHON} has no PyTorch")
-    exports = list(export_all.write_all(tmp_path, targets, export_all.PYTHON, telling()))
+    exports = list(export_all.write_all(tmp_path, targets, export_all.PYTHON, distinct_configs()))
     done = export_all.verified(exports, export_all.PYTHON)
     assert export_all.problems(done, export_all.PYTHON) == []
     for each in done:
@@ -75,7 +73,7 @@ def test_the_libraries_compute_the_same(tmp_path: Path) -> None:
 
 
 def _check_import(exported: export_all.Exported) -> None:
-    """An import has the parameters of the model, and so its embeddings, bit for bit."""
+    """Checks that an import has the parameters of the model bit for bit."""
     again = import_model(str(exported.folder))
     weights = {name: part for name, part in again.weights.items() if part}
     given = random_model(exported.model).weights
@@ -83,8 +81,7 @@ def _check_import(exported: export_all.Exported) -> None:
 
 
 @pytest.mark.slow
-def test_keys_that_no_small_config_has(tmp_path: Path) -> None:
-    """Of ResNets, GRUs, graphs of regions and heads of two layers."""
+def test_libraries_compute_the_same_for_keys_of_no_small_config(tmp_path: Path) -> None:
     if "torch" not in export_all.available(export_all.PYTHON):
         pytest.skip(f"{export_all.PYTHON} has no PyTorch")
     more: dict[str, dict[str, dict[str, Any]]] = {
@@ -114,8 +111,7 @@ def test_keys_that_no_small_config_has(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_sentence_transformers_saves_and_trains_a_module_of_ours(tmp_path: Path) -> None:
-    """Of a lexical encoder that its own modules do not compute; terms are not all word pieces."""
+def test_sentence_transformers_saves_and_trains_lexical_exports(tmp_path: Path) -> None:
     if TO not in export_all.available(export_all.PYTHON):
         pytest.skip(f"{export_all.PYTHON} has no sentence-transformers")
     write(random_model("scenes_vdr"), to=TO, out=tmp_path / "out", fields=("text",))

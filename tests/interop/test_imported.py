@@ -1,4 +1,4 @@
-"""`config.init`: towers that start from other models, resized and extended on purpose."""
+"""`config.init`: towers that start from other models, and their resizing and extension."""
 
 import dataclasses
 import shutil
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import flax.linen as nn
 import jax
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from big_retrieval.interop import fit
 from big_retrieval.interop.initial_weights import InitialWeights, read_initial_weights
 from big_retrieval.interop.model import import_model
 from big_retrieval.interop.read import read
+from big_retrieval.interop.source import CheckpointTower
 from big_retrieval.losses.objective import make_objective
 from big_retrieval.models.towers import make_model
 from big_retrieval.train.logging import Metrics, read_rows
@@ -29,12 +31,13 @@ from big_retrieval.train.resume import open_run_folder
 from big_retrieval.train.run import TrainingRun, set_up
 from big_retrieval.train.state import abstract_variables
 from tests.helpers import losses, raw_config, results
+from tests.interop.folders import DATA
 from tests.interop.test_towers import nested
 
 pytestmark = pytest.mark.usefixtures("one_model")
 
-DATA = Path(__file__).parent / "data"
 CLIP = str(DATA / "open_clip")
+BERT = str(DATA / "bert")
 ONE = jax.devices()[:1]
 WORDS = 40  # of the models in data/
 
@@ -63,8 +66,6 @@ def clip_config(
 
 
 def shapes(config: Config) -> dict[str, tuple[int, ...]]:
-    import flax.linen as nn
-
     params = nn.unbox(abstract_variables(make_model(config, WORDS), make_objective(config))[0])
     return {name: x.shape for name, x in names_of(params).items()}
 
@@ -72,6 +73,21 @@ def shapes(config: Config) -> dict[str, tuple[int, ...]]:
 def start(config: Config) -> InitialWeights:
     check(config)
     return read_initial_weights(config, shapes(config), {})
+
+
+def with_init(config: Config, **init: configs.Init) -> Config:
+    return dataclasses.replace(config, init=init)
+
+
+def changed(config: Config, **parts: dict[str, Any]) -> Config:
+    """A config with other keys of its towers and fields, such as `text={"vocab_size": 50}`."""
+    towers, fields = dict(config.towers), dict(config.fields)
+    for name, keys in parts.items():
+        of_tower = {key: x for key, x in keys.items() if hasattr(towers[name], key)}
+        towers[name] = dataclasses.replace(towers[name], **of_tower)
+        rest = {key: x for key, x in keys.items() if key not in of_tower}
+        fields[name] = dataclasses.replace(fields[name], **rest)
+    return dataclasses.replace(config, towers=towers, fields=fields)
 
 
 def encode(config: Config, params: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -86,30 +102,24 @@ def encode(config: Config, params: dict[str, np.ndarray]) -> dict[str, np.ndarra
     return {name: np.asarray(x) for name, x in found.embeddings.items()}
 
 
-def test_all_of_a_model() -> None:
-    config = clip_config()
-    found = start(config)
-    assert set(found.params) == set(shapes(config))
-    source = read(CLIP)
+def test_init_takes_a_model_with_heads_and_logit_scale() -> None:
+    config, source = clip_config(), read(CLIP)
+    weights = start(config)
+    assert set(weights.params) == set(shapes(config))
     for name, part in source.parts.items():
         for path, array in part.params.items():
-            np.testing.assert_array_equal(found.params[f"{name}/{path}"], array)
-        np.testing.assert_array_equal(found.params[f"{name}_head/kernel"], part.head["kernel"])
-    assert float(found.params["scalars/main/logit_scale"]) == pytest.approx(
-        float(source.logit_scale)
-    )  # type: ignore
-    assert any("open_clip's vision transformer" in note for note in found.notes)
+            np.testing.assert_array_equal(weights.params[f"{name}/{path}"], array)
+        np.testing.assert_array_equal(weights.params[f"{name}_head/kernel"], part.head["kernel"])
+    np.testing.assert_allclose(weights.params["scalars/main/logit_scale"], source.logit_scale)
+    assert any("open_clip's vision transformer" in note for note in weights.notes)
 
 
 @pytest.mark.parametrize(("m", "spheres"), [(4, None), (1, 4)])
 def test_logit_scale_is_divided_by_sub_spheres(m: int, spheres: int | None) -> None:
     config = clip_config(m)
-    heads: dict[str, Any] = {}
-    for name, field in config.fields.items():
-        part: Any = field
-        head = dataclasses.replace(part.head, dim=20, spheres=spheres)
-        heads[name] = dataclasses.replace(part, head=head)
-    config = dataclasses.replace(config, fields=heads, topology="oblique")
+    head = configs.Projection(dim=20, spheres=spheres)
+    config = changed(config, image={"head": head}, text={"head": head})
+    config = dataclasses.replace(config, topology="oblique")
     assert config.spheres() == 4
     found = start(config)
     expected = float(read(CLIP).logit_scale) - np.log(4)  # type: ignore
@@ -118,7 +128,7 @@ def test_logit_scale_is_divided_by_sub_spheres(m: int, spheres: int | None) -> N
 
 
 @pytest.mark.slow
-def test_sixteen_class_tokens_begin_near_the_model() -> None:
+def test_init_with_more_class_tokens_begins_near_the_model() -> None:
     one, many = clip_config(), clip_config(16)
     a, b = start(one), start(many)
     before, after = encode(one, a.params), encode(many, b.params)
@@ -136,7 +146,7 @@ def test_sixteen_class_tokens_begin_near_the_model() -> None:
 
 
 @pytest.mark.slow
-def test_sixteen_class_tokens_train_from_a_loss_near_the_models(tmp_path: Path) -> None:
+def test_init_with_more_class_tokens_trains_from_a_near_loss(tmp_path: Path) -> None:
     for name, m in (("one", 1), ("many", 16)):
         train(clip_config(m, total_steps=3), tmp_path / name, ONE)
     one, many = losses(tmp_path / "one"), losses(tmp_path / "many")
@@ -144,7 +154,7 @@ def test_sixteen_class_tokens_train_from_a_loss_near_the_models(tmp_path: Path) 
     assert many[1] == pytest.approx(one[1], abs=0.02 * one[1])
 
 
-def test_positions_are_resized_and_texts_extended_or_cut() -> None:
+def test_init_resizes_image_positions_and_extends_or_cuts_text_positions() -> None:
     bigger = start(clip_config(size=32, length=9))
     assert bigger.params["image/position_embedding"].shape == (1 + 16, 32)
     assert bigger.params["text/position_embedding"].shape == (9, 32)
@@ -157,7 +167,7 @@ def test_positions_are_resized_and_texts_extended_or_cut() -> None:
     assert any("6 positions cut to 4" in note for note in shorter.notes)
 
 
-def test_resizing_keeps_constants_and_ramps() -> None:
+def test_resize_grid_keeps_constants_and_ramps() -> None:
     ramp = np.repeat(np.arange(8.0, dtype=np.float32), 8)[:, None]  # [64, 1], by row
     found = fit.resize_grid(ramp, 8, 16).reshape(16, 16)
     np.testing.assert_allclose(found, found[:, :1].repeat(16, 1), atol=1e-5)
@@ -166,111 +176,79 @@ def test_resizing_keeps_constants_and_ramps() -> None:
     np.testing.assert_allclose(same, np.full((49, 5), 3), atol=1e-5)
 
 
-def towers(config: Config, **init: configs.Init) -> Config:
-    return dataclasses.replace(config, init=init)
+def test_init_of_one_tower_may_leave_its_head_random() -> None:
+    weights = start(with_init(clip_config(), image=configs.Init(path=CLIP, head=False)))
+    assert {name.split("/")[0] for name in weights.params} == {"image"}
+    assert "image_head starts randomly" in weights.notes
 
 
-def test_one_tower_only_and_a_head_anew() -> None:
-    config = towers(clip_config(), image=configs.Init(path=CLIP, head=False))
-    found = start(config)
-    assert {name.split("/")[0] for name in found.params} == {"image"}
-    assert "image_head/kernel starts anew" in found.notes
+def bert_config(**keys: Any) -> tuple[Config, CheckpointTower]:
+    """A config whose text tower is that of data/bert with other keys, and that tower."""
+    config, part = clip_config(), read(BERT).parts["text"]
+    tower = dataclasses.replace(part.tower, vocab_size=None, **keys)
+    return dataclasses.replace(config, towers={**config.towers, "text": tower}), part
 
 
-def test_parameters_that_may_be_missing() -> None:
-    config = clip_config()
-    bert = dataclasses.replace(
-        read(str(DATA / "bert")).parts["text"].tower, final_norm=True, vocab_size=None
-    )
-    config = dataclasses.replace(config, towers={**config.towers, "text": bert})
-    init = configs.Init(path=str(DATA / "bert"))
+def test_init_fresh_lists_parameters_that_may_be_missing() -> None:
+    config, _ = bert_config(final_norm=True)
+    init = configs.Init(path=BERT)
     with pytest.raises(UserError, match=r"config.towers.text.*--config.towers.text.final_norm=Fal"):
-        start(towers(config, text=init))
-    allowed = dataclasses.replace(init, fresh=("ln_final/*",))
-    found = start(towers(config, text=allowed))
-    assert "text: ln_final/bias, ln_final/scale start anew" in found.notes
+        start(with_init(config, text=init))
+    weights = start(with_init(config, text=dataclasses.replace(init, fresh=("ln_final/*",))))
+    assert "text: ln_final/bias, ln_final/scale start randomly" in weights.notes
 
 
-def test_the_first_layers_of_more() -> None:
-    """As TERN takes six of BERT's twelve."""
-    config, path = clip_config(), str(DATA / "bert")
-    whole = read(path).parts["text"]
-    bert = dataclasses.replace(whole.tower, depth=1, vocab_size=None)
-    config = dataclasses.replace(config, towers={**config.towers, "text": bert})
-    with pytest.raises(UserError, match=r"depth=2, or --config.init.text.first_layers=True for it"):
-        start(towers(config, text=configs.Init(path=path)))
-    found = start(towers(config, text=configs.Init(path=path, first_layers=True)))
-    assert "text: the first 1 of 2 layers" in found.notes
-    assert any("layers_0" in name for name in found.params)
-    assert not any("layers_1" in name for name in found.params)
+def test_init_first_layers_takes_the_first_of_more_layers() -> None:
+    config, whole = bert_config(depth=1)
+    with pytest.raises(UserError, match=r"depth=2.*--config.init.text.first_layers=True"):
+        start(with_init(config, text=configs.Init(path=BERT)))
+    weights = start(with_init(config, text=configs.Init(path=BERT, first_layers=True)))
+    assert "text: the first 1 of 2 layers" in weights.notes
+    assert any("layers_0" in name for name in weights.params)
+    assert not any("layers_1" in name for name in weights.params)
     first = "layers_0/mlp/fc1/kernel"
-    np.testing.assert_array_equal(found.params[f"text/{first}"], whole.params[first])
+    np.testing.assert_array_equal(weights.params[f"text/{first}"], whole.params[first])
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("parts", "message"),
     [
+        ({"image": {"width": 64}}, "towers.image.*width 64. Give --config.towers.image.width=32"),
+        ({"image": {"depth": 3, "heads": 2}}, "depth 3, heads 2. Give .*towers.image.depth=2"),
+        ({"image": {"activation": "quick_gelu"}}, "activation quick_gelu. .*activation=gelu"),
+        ({"image": {"patch": 4}}, "patch 4. Give --config.towers.image.patch=8"),
+        ({"text": {"vocab_size": 50}}, "40 words.*50.*tokenizer"),
+        ({"image": {"mean": (0.1, 0.1, 0.1)}}, r"fields.image.mean.*\(0.5, 0.4, 0.3\)"),
         (
-            {"width": 64},
-            "config.towers.image.*it has width 64. Give --config.towers.image.width=32",
+            {name: {"head": configs.Projection(dim=24)} for name in ("image", "text")},
+            "head.*dim 24. Give --config.fields.image.head.dim=20",
         ),
-        ({"depth": 3, "heads": 2}, "depth 3, heads 2. Give --config.towers.image.depth=2"),
-        ({"activation": "quick_gelu"}, "activation quick_gelu. Give .*activation=gelu"),
-        ({"patch": 4}, "patch 4. Give --config.towers.image.patch=8"),
     ],
 )
-def test_another_architecture(changes: dict[str, Any], words: str) -> None:
-    config = clip_config()
-    tower = dataclasses.replace(config.towers["image"], **changes)
-    config = dataclasses.replace(config, towers={**config.towers, "image": tower})
-    with pytest.raises(UserError, match=words):
+def test_init_rejects_other_towers_and_fields(parts: dict[str, Any], message: str) -> None:
+    config = changed(clip_config(), **parts)
+    with pytest.raises(UserError, match=message):
         read_initial_weights(config, shapes(config), {})
 
 
-def test_what_does_not_fit_is_named() -> None:
-    config = clip_config()
-    for init, words in {
-        configs.Init(path=str(DATA / "bert")): "has 0 towers of the type 'vit'.*text .BERT",
-        configs.Init(path=CLIP, tower="speech"): "tower is 'speech', but .* has image, text",
-        configs.Init(path=CLIP, tower="text"): "type is 'vit', but .*text transformer",
-        configs.Init(path="nowhere.safetensors"): "there is no file or folder",
-    }.items():
-        with pytest.raises(UserError, match=words):
-            start(towers(config, image=init))
-    with pytest.raises(UserError, match=r"config.init.speech is no tower"):
-        check(towers(config, speech=configs.Init(path=CLIP)))
-    with pytest.raises(UserError, match=r"config.init.image.path is empty"):
-        check(towers(config, image=configs.Init()))
-
-
-def test_another_vocabulary() -> None:
-    config = clip_config()
-    text = dataclasses.replace(config.towers["text"], vocab_size=50)
-    config = dataclasses.replace(config, towers={**config.towers, "text": text})
-    with pytest.raises(UserError, match=r"40 words.*50.*tokenizer"):
-        start(config)
-
-
-def test_another_preprocessing() -> None:
-    config = clip_config()
-    image = dataclasses.replace(config.fields["image"], mean=(0.1, 0.1, 0.1))
-    config = dataclasses.replace(config, fields={**config.fields, "image": image})
-    with pytest.raises(UserError, match=r"config.fields.image.mean.*\(0.5, 0.4, 0.3\)"):
-        start(config)
-
-
-def test_another_projection() -> None:
-    c = clip_config()
-    fields = {
-        name: dataclasses.replace(field, head=configs.Projection(dim=24))
-        for name, field in c.fields.items()
-    }
-    with pytest.raises(UserError, match=r"head.dim is 24, but the projection of .* has 20"):
-        start(dataclasses.replace(c, fields=fields))
+@pytest.mark.parametrize(
+    ("name", "init", "message"),
+    [
+        ("image", configs.Init(path=BERT), "has 0 towers of the type 'vit'.*text .BERT"),
+        ("image", configs.Init(path=CLIP, tower="speech"), "tower is 'speech', but .* image, text"),
+        ("image", configs.Init(path=CLIP, tower="text"), "type is 'vit', but .*text transformer"),
+        ("image", configs.Init(path="nowhere.safetensors"), "No such file or folder"),
+        ("speech", configs.Init(path=CLIP), "config.init.speech"),
+        ("image", configs.Init(), "config.init.image.path is empty"),
+    ],
+)
+def test_init_rejects_other_checkpoints(name: str, init: configs.Init, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        start(with_init(clip_config(), **{name: init}))
 
 
 @pytest.mark.slow
-def test_training_starts_there_and_resumes_without_the_file(tmp_path: Path) -> None:
+def test_training_starts_from_init_and_resumes_without_the_file(tmp_path: Path) -> None:
     place = shutil.copytree(CLIP, tmp_path / "clip")
     init = {"model": recipe.entry(configs.Init(), path=str(place))}
     config = clip_config(
@@ -363,12 +341,12 @@ def test_step_0_is_evaluated_once_and_is_never_the_best(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_own_runs_are_sources_whole_or_by_tower(tmp_path: Path) -> None:
+def test_init_reads_runs_whole_or_by_tower(tmp_path: Path) -> None:
     train(clip_config(init={}, total_steps=2), tmp_path / "run", ONE)
     weights = {k: np.asarray(x) for k, x in names_of(load(tmp_path / "run").weights).items()}
-    whole = start(towers(clip_config(), model=configs.Init(path=str(tmp_path / "run"))))
+    whole = start(with_init(clip_config(), model=configs.Init(path=str(tmp_path / "run"))))
     assert set(whole.params) == set(weights)
     for path, array in weights.items():
         np.testing.assert_array_equal(whole.params[path], array)
-    one = start(towers(clip_config(), text=configs.Init(path=str(tmp_path / "run"))))
+    one = start(with_init(clip_config(), text=configs.Init(path=str(tmp_path / "run"))))
     assert {path.split("/")[0] for path in one.params} == {"text", "text_head"}

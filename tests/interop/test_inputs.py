@@ -1,4 +1,4 @@
-"""Tokenizers and pixels that come along with a model: as its own library makes them."""
+"""Tokenizers and pixels of a model are those of its library."""
 
 import json
 from collections.abc import Callable
@@ -15,8 +15,8 @@ from big_retrieval.config import ImageField
 from big_retrieval.data.images.transforms import evaluation_view
 from big_retrieval.data.text.tokenizers import load_tokenizer
 from big_retrieval.data.text.wordpiece import learn_wordpiece
+from tests.interop.folders import minilm
 from tests.interop.hard_texts import TEXTS
-from tests.interop.test_model import minilm
 
 LENGTH = 24
 TRAINING = TEXTS * 3 + ["a ball and two dogs", "the weather is good today", "text and tabs"] * 20
@@ -66,24 +66,22 @@ KINDS: dict[str, Callable[[Path], None]] = {
 
 
 def compare(folder: Path) -> None:
-    """Every text of the corpus by both."""
-    theirs: Any = transformers.AutoTokenizer.from_pretrained(folder)
-    found = theirs(TEXTS, padding="max_length", truncation=True, max_length=LENGTH)
+    """Compares the tokenizer of a folder with that of transformers."""
+    library: Any = transformers.AutoTokenizer.from_pretrained(folder)
+    expected = library(TEXTS, padding="max_length", truncation=True, max_length=LENGTH)
     ids, mask = load_tokenizer("auto", str(folder)).encode(TEXTS, LENGTH)
-    for text, a, b, kept, own in zip(
-        TEXTS, ids, found["input_ids"], mask, found["attention_mask"], strict=True
-    ):
-        assert kept.astype(int).tolist() == own, repr(text)
-        assert a[kept].tolist() == np.asarray(b)[kept].tolist(), repr(text)
+    np.testing.assert_array_equal(mask, expected["attention_mask"])
+    for text, row, used, row_expected in zip(TEXTS, ids, mask, expected["input_ids"], strict=True):
+        assert row[used].tolist() == np.asarray(row_expected)[used].tolist(), repr(text)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_tokenizers(kind: str, tmp_path: Path) -> None:
+def test_tokenizers_give_the_ids_of_transformers(kind: str, tmp_path: Path) -> None:
     KINDS[kind](tmp_path)
     compare(tmp_path)
 
 
-def test_a_published_tokenizer() -> None:
+def test_published_tokenizer_gives_the_ids_of_transformers() -> None:
     compare(Path(minilm()))
 
 
@@ -93,7 +91,7 @@ def picture(size: tuple[int, int]) -> Image.Image:
 
 
 @pytest.mark.parametrize("size", [(300, 200), (97, 411), (224, 224), (31, 45), (640, 427)])
-def test_pixels_are_those_of_clip(size: tuple[int, int]) -> None:
+def test_evaluation_view_is_that_of_open_clip(size: tuple[int, int]) -> None:
     image = picture(size)
     short = min(size)
     width, height = (int(224 * side / short) for side in size)
@@ -106,10 +104,9 @@ def test_pixels_are_those_of_clip(size: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("size", [(300, 200), (97, 411), (224, 224), (31, 45)])
-def test_pixels_are_those_of_transformers(size: tuple[int, int]) -> None:
-    """Where it cuts off an even number of pixels; of an odd one it cuts the other end."""
-    image, theirs = picture(size), transformers.CLIPImageProcessor()
-    expected = np.asarray(theirs(image, return_tensors="np")["pixel_values"][0])  # [3, 224, 224]
+def test_evaluation_view_is_that_of_transformers_for_even_margins(size: tuple[int, int]) -> None:
+    image, library = picture(size), transformers.CLIPImageProcessor()
+    expected = np.asarray(library(image, return_tensors="np")["pixel_values"][0])  # [3, 224, 224]
     pixels = evaluation_view(np.asarray(image), 224)
     found = np.asarray(ImageField().normalised(pixels[None]))[0].transpose(2, 0, 1)
     scale = np.asarray(ImageField().std)[:, None, None]

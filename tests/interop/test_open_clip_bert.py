@@ -1,4 +1,4 @@
-"""Hugging Face's text encoders inside of open_clip: its mean and its projection, against numpy."""
+"""Text encoders of Hugging Face inside of open_clip: mean and projection, compared with numpy."""
 
 import json
 import math
@@ -17,25 +17,22 @@ from big_retrieval.interop.initial_weights import read_initial_weights
 from big_retrieval.interop.read import read
 from big_retrieval.models.heads import MlpHead
 from tests.helpers import raw_config
+from tests.interop.folders import DATA
 from tests.interop.test_imported import shapes
-from tests.interop.test_towers import DATA, nested, run, text_inputs
+from tests.interop.test_towers import nested, run, text_inputs
 
 HIDDEN, DIM = 26, 20  # open_clip: half of the widths on both sides
 
 
 def write(folder: Path, name: str, projection: str) -> dict[str, np.ndarray]:
-    """A checkpoint as open_clip saves it, with an encoder of data/; returns the projection."""
+    """Writes a checkpoint of open_clip with an encoder of data/; returns the projection."""
     rng, width = np.random.default_rng(0), 32
-    sizes = {"mlp": ((HIDDEN, width), (DIM, HIDDEN)), "linear": ((DIM, width),), "none": ()}
-    names = (
-        ("text.proj.0.weight", "text.proj.2.weight")
-        if projection == "mlp"
-        else ("text.proj.weight",)
-    )
-    maps = {
-        key: rng.normal(size=size).astype(np.float32)
-        for key, size in zip(names, sizes[projection], strict=False)
-    }
+    sizes = {
+        "mlp": {"text.proj.0.weight": (HIDDEN, width), "text.proj.2.weight": (DIM, HIDDEN)},
+        "linear": {"text.proj.weight": (DIM, width)},
+        "none": {},
+    }[projection]
+    maps = {key: rng.normal(size=size).astype(np.float32) for key, size in sizes.items()}
     arrays = {
         f"text.transformer.{key}": array
         for key, array in load_file(DATA / name / "model.safetensors").items()
@@ -49,7 +46,6 @@ def write(folder: Path, name: str, projection: str) -> dict[str, np.ndarray]:
 
 
 def projected(x: np.ndarray, maps: dict[str, np.ndarray]) -> np.ndarray:
-    """open_clip's projection, by numpy."""
     if "text.proj.0.weight" in maps:
         x = x @ maps["text.proj.0.weight"].T
         x = x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2
@@ -65,7 +61,9 @@ def projected(x: np.ndarray, maps: dict[str, np.ndarray]) -> np.ndarray:
         pytest.param("bert", "linear", marks=pytest.mark.slow),
     ],
 )
-def test_embeddings_are_open_clips(tmp_path: Path, name: str, projection: str) -> None:
+def test_open_clip_bert_computes_mean_and_projection(
+    tmp_path: Path, name: str, projection: str
+) -> None:
     maps = write(tmp_path, name, projection)
     source = read(str(tmp_path))
     assert (source.unknown, float(source.logit_scale)) == ([], pytest.approx(math.log(50)))  # type: ignore
@@ -85,7 +83,7 @@ def test_embeddings_are_open_clips(tmp_path: Path, name: str, projection: str) -
     assert part.tower.epsilon == (1e-5 if name == "roberta" else 1e-12)
 
 
-def test_a_run_starts_from_it_with_its_logit_scale(tmp_path: Path) -> None:
+def test_run_starts_from_open_clip_bert_with_logit_scale(tmp_path: Path) -> None:
     maps = write(tmp_path, "roberta", "mlp")
     c: Any = raw_config()
     c.towers = {
@@ -108,5 +106,5 @@ def test_a_run_starts_from_it_with_its_logit_scale(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found["query_head/fc1/kernel"], maps["text.proj.0.weight"].T)
     assert float(found["scalars/main/logit_scale"]) == pytest.approx(math.log(50))
     c.fields["query"].head.activation = "relu"
-    with pytest.raises(UserError, match="set hidden to 26, dim to 20 and activation to 'gelu'"):
+    with pytest.raises(UserError, match=r"fields.query.head.*activation=gelu"):
         read_initial_weights(configs.load(c), shapes(config), {})

@@ -1,4 +1,4 @@
-"""Models that are published as single files: found by name, downloaded once, checked."""
+"""Models that are published as single files."""
 
 import hashlib
 import http.server
@@ -14,10 +14,10 @@ from big_retrieval.errors import UserError
 from big_retrieval.interop import published
 from big_retrieval.interop.model import import_model
 from big_retrieval.interop.read import read
+from tests.interop.folders import WORDS
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data" / "oblique" / "model_m16.npz"
 NAME = "clip-mtob/vit-b16_mt-ob-32-16_e32_f32k_2"
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz", "##s", "red"]
 
 
 @pytest.fixture
@@ -61,12 +61,12 @@ def publish(url: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "path", [NAME, f"minogame/{NAME}.pt", NAME.partition("/")[2], f"{NAME.partition('/')[2]}.pt"]
 )
-def test_names(path: str) -> None:
+def test_find_knows_full_and_short_names(path: str) -> None:
     assert published.find(path) == NAME
     assert published.find("vit-b16") is None
 
 
-def test_downloaded_once_with_its_words(
+def test_import_downloads_once(
     url: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     publish(url, place, monkeypatch)
@@ -80,7 +80,7 @@ def test_downloaded_once_with_its_words(
     assert capsys.readouterr().out == ""
 
 
-def test_other_bytes_are_not_kept(
+def test_read_rejects_other_bytes(
     url: str, place: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     publish(url, place, monkeypatch)
@@ -94,9 +94,9 @@ def test_other_bytes_are_not_kept(
         read(NAME)
 
 
-def test_no_network(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_reports_a_missing_network(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     publish("http://127.0.0.1:9/", place, monkeypatch)
-    with pytest.raises(UserError, match=r"Cannot download .*put it there"):
+    with pytest.raises(UserError, match=r"Cannot download http"):
         read(NAME)
 
 

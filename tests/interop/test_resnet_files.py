@@ -1,6 +1,6 @@
-"""Residual networks under torchvision's names, as PyTorch saved them.
+"""Residual networks with torchvision's names.
 
-The files and what they compute are in data/, made by `python -m tests.interop.generate`.
+The files and their values are in data/, written by `python -m tests.interop.generate`.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ from big_retrieval.interop.read import read
 from big_retrieval.train.checkpoint import write_model
 from big_retrieval.train.loop import train
 from tests.helpers import noise
-from tests.interop.test_towers import DATA
+from tests.interop.folders import DATA
 from tests.train.test_batch_stats import flat, resnet
 
 pytestmark = pytest.mark.usefixtures("one_model")
@@ -36,12 +36,11 @@ STORED = {"resnet_small": SMALL, "resnet_deep": DEEP}
 
 
 def arrays(name: str = "resnet_small") -> dict[str, np.ndarray]:
-    """A network's state by torchvision's names."""
     return load_file(DATA / name / "model.safetensors")
 
 
 def saved(folder: Path, state: dict[str, np.ndarray], prefix: str = "") -> str:
-    """The file that a state was saved to."""
+    """Saves a state; returns the file."""
     path = folder / "weights.safetensors"
     save_file({prefix + name: np.ascontiguousarray(x) for name, x in state.items()}, path)
     return str(path)
@@ -49,7 +48,7 @@ def saved(folder: Path, state: dict[str, np.ndarray], prefix: str = "") -> str:
 
 @pytest.mark.parametrize("prefix", ["", "visual.trunk."])
 @pytest.mark.parametrize("name", STORED)
-def test_what_is_read(tmp_path: Path, prefix: str, name: str) -> None:
+def test_read_recognizes_resnets(tmp_path: Path, prefix: str, name: str) -> None:
     source = read(saved(tmp_path, arrays(name), prefix))
     part = source.parts["image"]
     assert part.tower == configs.ResNet(**STORED[name])
@@ -59,8 +58,7 @@ def test_what_is_read(tmp_path: Path, prefix: str, name: str) -> None:
     assert len(source.unused) == 2 + sum(path.endswith("/mean") for path in part.stats)
 
 
-def test_a_folder_of_timm(tmp_path: Path) -> None:
-    """Pixels are prepared as its config.json says."""
+def test_import_takes_pixels_from_the_settings_of_timm(tmp_path: Path) -> None:
     save_file(arrays(), tmp_path / "model.safetensors")
     made = {"input_size": [3, 176, 176], "mean": [0.5, 0.4, 0.3], "std": [0.2, 0.3, 0.4]}
     settings = {"architecture": "resnet50", "num_classes": 10, "pretrained_cfg": made}
@@ -73,8 +71,7 @@ def test_a_folder_of_timm(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_whole_model(tmp_path: Path) -> None:
-    """Pixels to vectors, with the mean and deviation of ImageNet; and as a folder of ours."""
+def test_import_computes_what_torch_does_with_imagenets_pixels(tmp_path: Path) -> None:
     model = import_model(saved(tmp_path, arrays()))
     field = model.config.fields["document"]
     assert isinstance(field, configs.ImageField)
@@ -92,7 +89,7 @@ def test_the_whole_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_starts_from_it(tmp_path: Path) -> None:
+def test_run_starts_from_a_resnet(tmp_path: Path) -> None:
     theirs = arrays()
     path = saved(tmp_path, theirs)
     init = {"image": recipe.entry(configs.Init(), path=path)}
@@ -119,32 +116,22 @@ def test_a_run_starts_from_it(tmp_path: Path) -> None:
     )
 
 
-def test_another_network_is_refused(tmp_path: Path) -> None:
+def test_init_rejects_another_resnet(tmp_path: Path) -> None:
     path = saved(tmp_path, arrays("resnet_deep"))
     init = {"image": recipe.entry(configs.Init(), path=path)}
     with pytest.raises(UserError, match=r"--config\.towers\.image\.stem=4"):
         train(resnet(total_steps=1, init=init), tmp_path / "run", jax.devices()[:1])
 
 
-def grouped(state: dict[str, Any]) -> None:
-    state["layer1.0.conv2.weight"] = state["layer1.0.conv2.weight"][:, :4]
-
-
-def short(state: dict[str, Any]) -> None:
-    del state["layer2.0.bn2.running_var"]
-
-
-def deep(state: dict[str, Any]) -> None:
-    state["conv1.0.weight"] = state.pop("conv1.weight")
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [(grouped, "layer1_0/conv2/kernel"), (short, "layer2_0/bn2/var"), (deep, "conv1/kernel")],
-)
-def test_what_cannot_be_imported_is_named(tmp_path: Path, change: Any, words: str) -> None:
+def test_read_names_arrays_of_networks_that_cannot_be_imported(tmp_path: Path) -> None:
     state = arrays()
-    change(state)
-    with pytest.raises(UserError) as problem:
-        read(saved(tmp_path, state))
-    assert words in str(problem.value)
+    grouped = state | {"layer1.0.conv2.weight": state["layer1.0.conv2.weight"][:, :4]}
+    short = {name: x for name, x in state.items() if name != "layer2.0.bn2.running_var"}
+    deep = {name.replace("conv1.weight", "conv1.0.weight"): x for name, x in state.items()}
+    for other, path in (
+        (grouped, "layer1_0/conv2/kernel"),
+        (short, "layer2_0/bn2/var"),
+        (deep, "conv1/kernel"),
+    ):
+        with pytest.raises(UserError, match=path):
+            read(saved(tmp_path, other))

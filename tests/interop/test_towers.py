@@ -1,9 +1,10 @@
-"""Towers of other libraries, read by us: the same representations and gradients as theirs.
+"""Imported towers have the representations and gradients of their libraries.
 
-What they computed is in data/, made by `python -m tests.interop.generate`.
+The values are in data/, written by `python -m tests.interop.generate`.
 """
 
 import dataclasses
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -19,20 +20,21 @@ from big_retrieval.config import Bert, ViT
 from big_retrieval.interop.names import LAYOUTS
 from big_retrieval.interop.read import read
 from big_retrieval.interop.source import CheckpointContents, CheckpointTower
+from tests.interop.folders import DATA
 
-DATA = Path(__file__).parent / "data"
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
 TEXT = ("bert", "bert_tanh_8_heads", "roberta", "xlm_roberta", "distilbert", "mpnet")
 IMAGE = ("hf_vit", "timm_vit")
 PAIRS = ("hf_clip", "hf_clip_quick", "open_clip", "open_clip_quick", "open_clip_custom")
 
 
+@functools.cache
 def case(name: str) -> tuple[CheckpointContents, dict[str, np.ndarray]]:
-    """What we read from a folder, and what its library computed."""
+    """The contents of a folder, and the values that its library computed."""
     source = read(str(DATA / name))
     assert source.unknown == []
     with np.load(DATA / name / "expected.npz") as file:
-        return source, {key: file[key] for key in file.files}
+        return source, dict(file)
 
 
 def nested(flat: dict[str, Any]) -> dict[str, Any]:
@@ -61,7 +63,7 @@ def embeddings(
 
 
 @pytest.mark.parametrize("name", TEXT)
-def test_text(name: str) -> None:
+def test_texts_are_encoded_as_by_their_library(name: str) -> None:
     source, expected = case(name)
     ids, mask = text_inputs(expected)
     found = run(source.parts["text"], (ids, mask), pool="none") * mask[:, :, None]
@@ -69,7 +71,7 @@ def test_text(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", IMAGE)
-def test_image(name: str) -> None:
+def test_images_are_encoded_as_by_their_library(name: str) -> None:
     source, expected = case(name)
     found = run(source.parts["image"], (jnp.asarray(expected["pixels"]),))
     np.testing.assert_allclose(found, expected["out"], **TOLERANCE)
@@ -77,7 +79,7 @@ def test_image(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_pair(name: str) -> None:
+def test_pairs_are_encoded_as_by_their_library(name: str) -> None:
     source, expected = case(name)
     inputs = {"image": (jnp.asarray(expected["pixels"]),), "text": text_inputs(expected)}
     for side, part in source.parts.items():
@@ -89,7 +91,7 @@ def test_pair(name: str) -> None:
 
 
 def compare_gradients(part: CheckpointTower, found: Any, expected: dict[str, np.ndarray]) -> int:
-    """Every gradient of theirs against ours, relative to its largest; returns how many."""
+    """Compares gradients, relative to the largest value of each; returns their number."""
     prefix = "text." if any(name.startswith("grad.text.") for name in expected) else ""
     theirs = {
         name.removeprefix(f"grad.{prefix}"): x
@@ -97,7 +99,7 @@ def compare_gradients(part: CheckpointTower, found: Any, expected: dict[str, np.
         if name.startswith("grad.")
     }
     compared = 0
-    for _, path, value in part.kind.table.to_ours(theirs):
+    for _, path, value in part.kind.table.to_jax(theirs):
         node = found
         for key in path.split("/"):
             node = node[key]
@@ -110,7 +112,7 @@ def compare_gradients(part: CheckpointTower, found: Any, expected: dict[str, np.
 @pytest.mark.parametrize(
     "name", ["bert", *(pytest.param(n, marks=pytest.mark.slow) for n in ("mpnet", "timm_vit"))]
 )
-def test_gradients(name: str) -> None:
+def test_gradients_are_those_of_the_library(name: str) -> None:
     source, expected = case(name)
     ((side, part),) = source.parts.items()
     weights = expected["weights"]
@@ -142,12 +144,13 @@ def test_gradients_of_both_towers() -> None:
         kernel = jnp.asarray(part.head["kernel"])
         found, head = jax.grad(loss, (0, 1))(nested(part.params), kernel)
         assert compare_gradients(part, found, expected) == len(part.params)
-        assert part.kind.head is not None
-        (want,) = LAYOUTS[part.kind.head.layout].ours(expected[f"grad.{part.kind.head.theirs}"])
+        entry = part.kind.head
+        assert entry is not None
+        (want,) = LAYOUTS[entry.layout].to_jax(expected[f"grad.{entry.source_name}"])
         np.testing.assert_allclose(head, want, rtol=1e-4, atol=1e-4)
 
 
-def test_what_the_arrays_tell() -> None:
+def test_read_takes_the_config_from_the_arrays() -> None:
     bert = case("bert_tanh_8_heads")[0].parts["text"].tower
     assert bert == Bert(
         width=32, depth=2, heads=8, mlp=48, final_norm=False, token_types=2, epsilon=1e-12,
@@ -162,24 +165,20 @@ def test_what_the_arrays_tell() -> None:
 
 
 @pytest.mark.parametrize("name", [*TEXT, *IMAGE, *PAIRS])
-def test_tables_read_in_both_directions(name: str) -> None:
+def test_tables_convert_in_both_directions(name: str) -> None:
     for part in case(name)[0].parts.values():
         table = part.kind.table
-        theirs = table.to_theirs(part.params)
-        again = {path: x for _, path, x in table.to_ours(theirs)}
+        again = {path: x for _, path, x in table.to_jax(table.to_source(part.params))}
         assert set(again) == set(part.params)
         for path, array in again.items():
             np.testing.assert_array_equal(array, part.params[path])
-
-
-# ---- Kinds whose own code is not at hand
 
 
 GOLDEN = DATA.parent.parent / "golden" / "data" / "oblique"
 
 
 @pytest.mark.parametrize("name", ["model_m1", pytest.param("model_m16", marks=pytest.mark.slow)])
-def test_published_models_of_several_class_tokens(name: str, tmp_path: Path) -> None:
+def test_clip_mtob_computes_its_published_values(name: str, tmp_path: Path) -> None:
     with np.load(GOLDEN / f"{name}.npz") as file:
         golden = {key: file[key] for key in file.files}
     theirs = {k[len("param.") :]: x for k, x in golden.items() if k.startswith("param.")}
@@ -200,75 +199,7 @@ def test_published_models_of_several_class_tokens(name: str, tmp_path: Path) -> 
         expected = golden[f"out32.{side}_features"]
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-5)
     for side, part in parts.items():
-        again = part.kind.table.to_theirs(part.params)
+        again = part.kind.table.to_source(part.params)
         assert set(again) <= set(theirs), side
         for key, array in again.items():
-            np.testing.assert_array_equal(array, theirs[key])
-
-
-def as_big_vision(params: dict[str, np.ndarray], heads: int, old: bool, scanned: bool) -> Any:
-    """Our parameters as big_vision, or the older code that it comes from, saves them."""
-    width = params["class_embedding"].shape[1]
-    found: dict[str, np.ndarray] = {}
-    block, attention = "Transformer/encoderblock_{i}/", "MultiHeadDotProductAttention_0/"
-    for path, array in params.items():
-        layer = path.split("/")[0].removeprefix("layers_")
-        name = path.split("/", 1)[-1]
-        if path.startswith("layers_"):
-            name = name.replace("attention/", attention).replace("ln_1", "LayerNorm_0")
-            name = name.replace("ln_2", "LayerNorm_1").replace("mlp/fc", "MlpBlock_0/Dense_")
-            name = name.replace("Dense_1", "Dense_0").replace("Dense_2", "Dense_1")
-            if "out/kernel" in name:
-                array = array.reshape(heads, width // heads, width)
-            elif attention in name and "out" not in name:
-                array = array.reshape(*array.shape[:-1], heads, width // heads)
-            name = block.format(i=layer) + name
-        found[name if path.startswith("layers_") else path] = array
-    found["cls"] = found.pop("class_embedding")[None]
-    found["pos_embedding"] = found.pop("position_embedding")[None]
-    kernel = found.pop("patch_embedding/kernel")
-    found["embedding/kernel"] = kernel.reshape(8, 8, 3, width)
-    found["embedding/bias"] = found.pop("patch_embedding/bias")
-    for end in ("scale", "bias"):
-        found[f"Transformer/encoder_norm/{end}"] = found.pop(f"ln_post/{end}")
-    if old:
-        found = {
-            k.replace("MultiHeadDotProductAttention_0", "MultiHeadDotProductAttention_1")
-            .replace("LayerNorm_1", "LayerNorm_2").replace("MlpBlock_0", "MlpBlock_3")
-            .replace("pos_embedding", "Transformer/posembed_input/pos_embedding"): x
-            for k, x in found.items()
-        }  # fmt: skip
-    if scanned:
-        first = [k for k in found if "encoderblock_0/" in k]
-        for key in first:
-            both = [found.pop(key), found.pop(key.replace("encoderblock_0", "encoderblock_1"))]
-            found[key.replace("encoderblock_0", "encoderblock")] = np.stack(both)
-    return {f"params/{k}": x for k, x in found.items()} if not old else found
-
-
-@pytest.mark.parametrize(("old", "scanned"), [(False, False), (False, True), (True, False)])
-def test_big_vision(old: bool, scanned: bool, tmp_path: Path) -> None:
-    ours = case("hf_vit")[0].parts["image"].params
-    theirs = as_big_vision(dict(ours), 4, old, scanned)
-    np.savez(
-        tmp_path / "vit.npz",
-        **theirs,
-        **{"params/head/kernel" if not old else "head/kernel": np.zeros((32, 5))},
-    )
-    source = read(str(tmp_path / "vit.npz"))
-    assert source.unknown == []
-    part = source.parts["image"]
-    assert set(part.params) == set(ours)
-    for path, array in ours.items():
-        np.testing.assert_array_equal(part.params[path], array, err_msg=path)
-    assert part.tower.activation == "gelu_tanh"
-
-
-def test_big_vision_without_a_position_of_its_class_token(tmp_path: Path) -> None:
-    ours = dict(case("hf_vit")[0].parts["image"].params)
-    theirs = as_big_vision(dict(ours), 4, False, False)
-    theirs["params/pos_embedding"] = theirs["params/pos_embedding"][:, 1:]
-    np.savez(tmp_path / "vit.npz", **theirs)
-    found = read(str(tmp_path / "vit.npz")).parts["image"].params["position_embedding"]
-    np.testing.assert_array_equal(found[1:], ours["position_embedding"][1:])
-    assert not found[0].any()
+            np.testing.assert_array_equal(array, theirs[key].reshape(array.shape))

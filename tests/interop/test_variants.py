@@ -1,4 +1,4 @@
-"""Models of other libraries with other settings of images: equal to what the library computes."""
+"""Models of other libraries with other image settings compute what the library computes."""
 
 import json
 from pathlib import Path
@@ -9,12 +9,12 @@ import pytest
 from PIL import Image
 
 from big_retrieval.interop.model import import_model
-from tests.interop.test_model import with_words
-from tests.interop.test_towers import DATA
+from tests.interop.folders import DATA, with_words
 
 FILE = DATA / "variants.npz"
 CLIP = {"image_processor_type": "CLIPImageProcessor", "crop_size": {"height": 24, "width": 24}}
 SQUARE = {"height": 24, "width": 24}
+SHORT = {"shortest_edge": 24}
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {  # folder of data, keys of its settings file
     "open_clip": ("open_clip", {}),
     "open_clip, mean of patches": ("open_clip", {"model_cfg.vision_cfg.pool_type": "avg"}),
@@ -27,13 +27,10 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {  # folder of data, keys of i
         "timm_vit",
         {"pretrained_cfg.crop_mode": "squash", "pretrained_cfg.interpolation": "bilinear"},
     ),
-    "CLIP": ("hf_clip", {**CLIP, "size": {"shortest_edge": 24}}),
+    "CLIP": ("hf_clip", {**CLIP, "size": SHORT}),
     "CLIP, larger": ("hf_clip", {**CLIP, "size": {"shortest_edge": 29}, "resample": 2}),
     "CLIP, squash": ("hf_clip", {**CLIP, "size": SQUARE, "do_center_crop": False}),
-    "CLIP, not normalized": (
-        "hf_clip",
-        {**CLIP, "size": {"shortest_edge": 24}, "do_normalize": False},
-    ),
+    "CLIP, not normalized": ("hf_clip", {**CLIP, "size": SHORT, "do_normalize": False}),
     "ViT": ("hf_vit", {"image_processor_type": "ViTImageProcessor", "size": SQUARE}),
 }
 SETTINGS = {"open_clip": "open_clip_config.json", "timm_vit": "config.json"}
@@ -56,10 +53,10 @@ def changed(kind: str, changes: dict[str, Any]) -> dict[str, Any]:
     settings = json.loads(path.read_text()) if path.is_file() else {}
     for name, value in changes.items():
         *inside, key = name.split(".")
-        part = settings
-        for each in inside:
-            part = part[each]
-        part[key] = value
+        node = settings
+        for name in inside:
+            node = node[name]
+        node[key] = value
     if kind == "timm_vit":
         settings["pretrained_cfg"]["input_size"] = [3, 24, 24]
     return settings
@@ -71,12 +68,11 @@ def test_import_computes_what_the_library_does(name: str, tmp_path: Path) -> Non
     folder = with_words(kind, tmp_path)
     file = folder / SETTINGS.get(kind, "preprocessor_config.json")
     settings = changed(kind, changes)
-    if kind == "open_clip":  # ends of texts as in `with_words`
+    if kind == "open_clip":  # texts end as in `with_words`
         texts = json.loads(file.read_text())["model_cfg"]["text_cfg"]
         settings["model_cfg"]["text_cfg"] = texts
     file.write_text(json.dumps(settings))
-    model = import_model(str(folder))
-    found = model.encode_images(images())[:, 0]
-    found = found / np.linalg.norm(found, axis=-1, keepdims=True)
+    embeddings = import_model(str(folder)).encode_images(images())[:, 0]
+    embeddings = embeddings / np.linalg.norm(embeddings, axis=-1, keepdims=True)
     with np.load(FILE) as expected:
-        np.testing.assert_allclose(found, expected[name], atol=1e-5)
+        np.testing.assert_allclose(embeddings, expected[name], atol=1e-5)

@@ -1,4 +1,4 @@
-"""What the makers of tests/interop/data share: sizes, inputs, weights, folders; needs torch."""
+"""Sizes, inputs, weights and folders for the makers of tests/interop/data; needs torch."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-DATA = Path(__file__).parent / "data"
 IDS = np.array([[3, 7, 9, 4, 8, 39], [3, 5, 39, 1, 1, 1], [3, 6, 11, 12, 39, 1]])
 MASK = np.array([[1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 0]])
 PIXELS = np.random.default_rng(0).normal(size=(2, 24, 24, 3)).astype(np.float32)
@@ -35,12 +34,12 @@ def perturbed(model: Any) -> Any:
 
 
 def gradients(model: Any) -> Arrays:
-    """What `backward` left, by name."""
+    """Gradients by name."""
     return {f"grad.{n}": p.grad.numpy() for n, p in model.named_parameters() if p.grad is not None}
 
 
 def weighted(out: Any, seed: int = 1) -> tuple[Any, np.ndarray]:
-    """A scalar that depends on every output in its own way, and the weights."""
+    """A random weighted sum of the outputs, and the weights."""
     weights = np.random.default_rng(seed).normal(size=out.shape).astype(np.float32)
     return (out * torch.tensor(weights)).sum(), weights
 

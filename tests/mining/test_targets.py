@@ -19,7 +19,7 @@ from big_retrieval.inference.load import TrainedModel
 from big_retrieval.mining import targets
 from big_retrieval.train.build import untrained
 from tests.helpers import in_process, lexical_texts, tiny
-from tests.interop.test_model import minilm
+from tests.interop.folders import minilm
 
 SCENES = configs.Scenes(count=6)
 TEXTS = list(make_source(SCENES).captions())

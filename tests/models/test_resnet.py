@@ -18,7 +18,7 @@ from big_retrieval.interop import image_names
 from big_retrieval.models.batch_norm import BatchNorm, normalise
 from big_retrieval.models.resnet import ResidualNetwork
 from tests.helpers import built, mesh_keys, noise, tiny
-from tests.interop.test_towers import DATA
+from tests.interop.folders import DATA
 
 SMALL: dict[str, Any] = {"blocks": (2, 1), "bottleneck": True, "stem": 4}
 KINDS = {"bottleneck": SMALL, "basic": {**SMALL, "bottleneck": False}}
@@ -33,7 +33,7 @@ def from_torch(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     tables = {"params": image_names.RESNET, "batch_stats": image_names.RESNET_STATS}
     return {
         key: traverse_util.unflatten_dict(
-            {path: jnp.asarray(x) for _, path, x in table.to_ours(arrays)}, sep="/"
+            {path: jnp.asarray(x) for _, path, x in table.to_jax(arrays)}, sep="/"
         )
         for key, table in tables.items()
     }
@@ -83,7 +83,7 @@ def test_training_and_averages_equal_torch(kind: str) -> None:
         out, stats = train(tower, variables, images() * (1 + step) + step)
         np.testing.assert_allclose(out[:, 0], expected[f"train{step}"], rtol=1e-5, atol=1e-5)
         variables = {**variables, "batch_stats": stats}
-    moved = image_names.RESNET_STATS.to_ours(below(expected, "moved."))
+    moved = image_names.RESNET_STATS.to_jax(below(expected, "moved."))
     assert_stats_close(stats, {path: x for _, path, x in moved}, rtol=1e-5, atol=1e-5)
 
 
@@ -92,7 +92,7 @@ def test_training_and_averages_equal_torch(kind: str) -> None:
 def test_gradients_equal_torch(kind: str, mode: str) -> None:
     """In float64, where correct programs differ by rounding only."""
     arrays, results = stored(kind)
-    expected = {p: g for _, p, g in image_names.RESNET.to_ours(below(results, f"{mode}.grad."))}
+    expected = {p: g for _, p, g in image_names.RESNET.to_jax(below(results, f"{mode}.grad."))}
     wide = {key: x.astype(np.float64) for key, x in arrays.items()}
     with jax.enable_x64(True):
         variables, x = from_torch(wide), images(size=21, dtype=np.float64)

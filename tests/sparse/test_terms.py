@@ -14,7 +14,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.models.towers import lexical_terms
 from big_retrieval.sparse.terms import Terms, check_rule, terms_of, terms_of_size
 from tests.helpers import lexical_texts, tiny
-from tests.interop.test_towers import DATA
+from tests.interop.folders import DATA
 
 SPECIAL = ["[PAD]", "[unused0]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = ["!", "a", "cat", "##s", "café", "日", "##ß", "[unused]"]  # the last one is a word

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-EXCLUDED = -1e30  # instead of -inf: a row that may look at nothing is finite
+EXCLUDED = -1e30  # instead of -inf, so that a row that sees no key is finite
 
 ACTIVATIONS = {
     "gelu": F.gelu,
@@ -18,7 +18,7 @@ ACTIVATIONS = {
 
 
 def mask_bias(mask: torch.Tensor) -> torch.Tensor:
-    """What attention adds to its scores where keys do not count: bool [B, L] -> [B, 1, 1, L]."""
+    """Returns the bias of attention scores that excludes keys: bool [B, L] -> [B, 1, 1, L]."""
     return torch.where(mask, 0.0, EXCLUDED)[:, None, None, :]
 
 
@@ -58,16 +58,7 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    """One layer, with its norms in front of attention and MLP ("pre") or behind the sums ("post").
-
-    Args:
-      width: W.
-      heads: of the attention.
-      mlp: width inside of the MLP.
-      norm: "pre" or "post".
-      activation: of the MLP.
-      epsilon: of the norms.
-    """
+    """One layer with norms before attention and MLP (`norm`: "pre") or after the sums ("post")."""
 
     def __init__(
         self,
@@ -95,15 +86,10 @@ class Block(nn.Module):
 
 
 class Blocks(nn.ModuleList):
-    """Layers one after another.
+    """`depth` layers in a row, with the arguments of `Block`."""
 
-    Args:
-      depth: how many.
-      *of_each: the arguments of each `Block`.
-    """
-
-    def __init__(self, depth: int, *of_each: Any) -> None:
-        super().__init__(Block(*of_each) for _ in range(depth))
+    def __init__(self, depth: int, *arguments: Any) -> None:
+        super().__init__(Block(*arguments) for _ in range(depth))
 
     def forward(self, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         """[B, L, W] -> [B, L, W]; bias: see `Attention`."""
@@ -113,7 +99,7 @@ class Blocks(nn.ModuleList):
 
 
 def mean_of_positions(x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-    """The mean [B, 1, W] of the positions [B, L, W] where the mask, bool [B, L], is true."""
+    """Returns the mean [B, 1, W] of positions [B, L, W] at which the mask bool [B, L] is true."""
     if mask is None:
         return x.mean(1, keepdim=True)
     share = mask / mask.sum(1, keepdim=True).clamp(min=1)  # [B, L]
@@ -121,12 +107,11 @@ def mean_of_positions(x: torch.Tensor, mask: torch.Tensor | None = None) -> torc
 
 
 def weigh_as_one(copy: torch.Tensor, times: int, causal: bool = False) -> torch.Tensor:
-    """What attention adds so that M class tokens together weigh what a single one would.
+    """Returns an attention bias that makes M = `times` class tokens together weigh as much as one.
 
     Args:
-      copy: [B or 1, L], which class token it is, 0 to M - 1; -1: none.
-      times: M.
-      causal: whether a class token sees only itself and those before it.
+      copy: [B or 1, L], index of the class token; -1 for other tokens.
+      causal: True if a class token sees only itself and earlier ones.
 
     Returns:
       [B or 1, 1, L or 1, L], by query and key.

@@ -11,11 +11,9 @@ class ProjectionHead(nn.Module):
     """One linear map without bias, the same for all class tokens.
 
     Args:
-      width: of the tower; None: there is no map.
-      dim: of the embeddings.
-      spheres: into how many blocks the embedding is cut; None: it is not.
-      pool: of what the tower gives: "tower": its class tokens, which are pooled already; "first" or
-        "mean" of its positions.
+      dim: dimensions of the embeddings; None for no map.
+      spheres: number of blocks that the embedding is cut into; None for no cut.
+      pool: "tower" for the tower's class tokens, "first" or "mean" of its positions.
     """
 
     def __init__(

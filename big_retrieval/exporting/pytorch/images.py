@@ -1,4 +1,4 @@
-"""From image files to pixels."""
+"""Image files to pixels."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ from PIL import Image, ImageOps
 
 
 class ImageReader:
-    """Encodes images, by the methods `encode` and `concatenate` of another base class."""
+    """Encodes images with the methods `encode` and `concatenate` of another base class."""
 
     IMAGES: ClassVar[dict[str, dict[str, Any]]]  # field -> arguments of `read_image`
     encode: Callable[..., Any]
@@ -42,10 +42,8 @@ def read_image(
 
     Args:
       image: a file, a PIL image, or uint8 [H, W, 3].
-      size: side of the square in pixels.
-      resize: length to which the short side is resized first; 0 for `size`.
+      resize: length in pixels that the short side is resized to first; 0 for `size`.
       squash: True if both sides are resized to this length.
-      interpolation: filter of the resizing.
       margin: rounding of half a pixel of margin: to "even", or "down".
     """
     if isinstance(image, np.ndarray):
@@ -62,7 +60,7 @@ def read_image(
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Transparency over white, grey of 16 bits by its upper 8."""
+    """Converts to RGB: transparency over white, the upper 8 bits of 16-bit gray."""
     if image.mode.startswith("I") or image.mode == "F":
         values = np.nan_to_num(np.asarray(image).astype(np.float64))  # [H, W]
         deep = image.mode.startswith("I;16") or values.max() > 255

@@ -1,4 +1,4 @@
-"""Lexical heads: embeddings with one number for every term of a vocabulary."""
+"""Lexical heads: embeddings with one number per term of a vocabulary."""
 
 import torch
 import torch.nn.functional as F
@@ -6,9 +6,9 @@ from torch import nn
 
 from big_retrieval.exporting.pytorch.blocks import ACTIVATIONS, EXCLUDED
 
-BLOCK = 4096  # terms whose logits are there at a time
+BLOCK = 4096  # terms whose logits are in memory at a time
 
-TERM_ACTIVATIONS = {  # all of them take EXCLUDED to 0
+TERM_ACTIVATIONS = {  # all map EXCLUDED to 0
     "elu1p": lambda x: torch.where(x >= 0, x + 1, x.clamp(max=0).exp()),
     "log1p_relu": lambda x: F.relu(x).log1p(),
     "log1p_log1p_relu": lambda x: F.relu(x).log1p().log1p(),
@@ -17,25 +17,18 @@ TERM_ACTIVATIONS = {  # all of them take EXCLUDED to 0
 
 
 class LexicalHead(nn.Module):
-    """All positions of a row projected onto the terms, and pooled.
+    """Projects all positions [B, L, D] onto the terms, and pools them to [B, V].
 
     Args:
-      width: D.
-      terms: V.
-      tied: whether terms are rows of the tower's word table; else the head has a table of its own.
-      some_rows: whether they are not all rows of it, but those that the buffer `rows` names.
-      words: ids that the tokenizer has, where the gate also leaves the terms of the text itself:
-        the buffer `term_of` has the term of each, -1 for none.
-      transform: activation of a linear layer in front; "none": there is no such layer.
-      layer_norm: whether a norm stands in front of the terms.
-      epsilon: of this norm.
-      use_bias: whether terms have a bias.
-      activation: of `TERM_ACTIVATIONS`.
+      tied: True if terms are rows of the tower's word table, False if the head has a table.
+      some_rows: True if the buffer `rows` selects rows of the word table, False for all rows.
+      words: size of the buffer `term_of`, which has the term of each token id (-1 for none): the
+        gate also keeps the terms of the text. 0 if it does not.
+      transform: activation of a linear layer before the terms; "none" for no such layer.
       pooling: "max" or "mean" over the positions.
-      pooling_top_k: of how many of the largest values a mean is; None: of all.
-      pool_padding: whether padding takes part.
-      normalise: whether embeddings have the norm 1 before the gate.
-      top_k: how many of the largest terms the gate leaves; None: there is no gate.
+      pooling_top_k: number of the largest values in a mean; None for all.
+      pool_padding: True if padding takes part.
+      top_k: number of terms that the gate keeps, the largest ones; None for no gate.
     """
 
     def __init__(
@@ -76,14 +69,7 @@ class LexicalHead(nn.Module):
         ids: torch.Tensor | None = None,
         table: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """All positions [B, L, D] -> [B, V].
-
-        Args:
-          tokens: [B, L, D].
-          mask: bool [B, L], true at tokens; None: at all.
-          ids: [B, L], of texts.
-          table: the word table [R, D] of a tied head.
-        """
+        """[B, L, D], mask bool [B, L], ids [B, L], word table [R, D] of a tied head -> [B, V]."""
         if self.dense is not None:
             tokens = self.transform(self.dense(tokens))
         tokens = self.ln(tokens)
@@ -117,12 +103,12 @@ class LexicalHead(nn.Module):
     def gate(
         self, x: torch.Tensor, mask: torch.Tensor | None, ids: torch.Tensor | None
     ) -> torch.Tensor:
-        """1 at the terms that stay, else 0: [B, V]."""
+        """Returns 1 at the terms that the gate keeps, else 0: [B, V]."""
         kept = torch.zeros_like(x)
         if count := min(self.top_k, x.shape[1]):
             least = x.topk(count, dim=1).values[:, -1:]  # [B, 1]
             above, equal = x > least, x == least
-            room = count - above.sum(1, keepdim=True)  # of equal terms the first ones stay
+            room = count - above.sum(1, keepdim=True)  # equal terms: the first ones are kept
             kept = (above | (equal & (equal.int().cumsum(1) <= room))).to(x.dtype)
         if ids is None or self.term_of is None:
             return kept

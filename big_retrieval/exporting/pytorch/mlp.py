@@ -7,15 +7,7 @@ from big_retrieval.exporting.pytorch.blocks import ACTIVATIONS, Blocks, mask_bia
 
 
 class MlpHead(nn.Module):
-    """Two linear maps with an activation between them, and perhaps a batch norm behind them.
-
-    Args:
-      width: of the tower.
-      hidden: numbers between the maps.
-      dim: of the embeddings.
-      activation: between the maps.
-      batch_norm: whether there is one.
-    """
+    """Two linear maps with an activation between them, and an optional batch norm after them."""
 
     def __init__(
         self,
@@ -39,17 +31,7 @@ class MlpHead(nn.Module):
 
 
 class SharedTransformerHead(nn.Module):
-    """All positions of a field through a map of its own, then through layers that fields share.
-
-    Args:
-      widths: field -> width of its tower.
-      dim: of the embeddings.
-      depth: layers.
-      heads: of the attention.
-      mlp: width inside of the MLPs.
-      activation: of the MLPs.
-      epsilon: of all norms.
-    """
+    """A map per field, then layers that all fields share; `widths` has the width of each tower."""
 
     def __init__(
         self,
@@ -70,7 +52,7 @@ class SharedTransformerHead(nn.Module):
     def forward(
         self, x: torch.Tensor, mask: torch.Tensor | None = None, *, field: str
     ) -> torch.Tensor:
-        """Positions [B, L, W] of a field -> [B, 1, dim], of the first one."""
+        """Positions [B, L, W] of a field -> first position [B, 1, dim]."""
         x = self.get_submodule(f"{field}_projection")(x)
         x = self.layers(x, None if mask is None else mask_bias(mask))
         return x[:, :1]

@@ -8,8 +8,16 @@ from safetensors.torch import load_file
 from torch import nn
 
 
+def normalised(
+    pixels: torch.Tensor, mean: tuple[float, ...], std: tuple[float, ...]
+) -> torch.Tensor:
+    """Normalizes pixels uint8 [n, S, S, 3] by the mean and deviation of the channels."""
+    x = pixels.float() / 255
+    return (x - x.new_tensor(mean)) / x.new_tensor(std)
+
+
 class TorchModel(nn.Module):
-    """Towers and heads; an export has a subclass `RetrievalModel` with those of its model."""
+    """Towers and heads; an export defines the subclass `RetrievalModel`."""
 
     concatenate = staticmethod(torch.cat)
 
@@ -22,7 +30,7 @@ class TorchModel(nn.Module):
 
     @torch.no_grad()
     def encode(self, field: str, **arrays: Any) -> torch.Tensor:
-        """Returns embeddings of a batch of a field's arrays; `embed_<field>` lists them."""
+        """Returns embeddings of a batch; the arrays of a field are arguments of `embed_<field>`."""
         device = next(self.parameters()).device
         ready = {name: torch.as_tensor(values, device=device) for name, values in arrays.items()}
         ready = {name: x.float() if x.is_floating_point() else x for name, x in ready.items()}

@@ -8,15 +8,14 @@ import onnxruntime
 
 
 class OnnxFiles:
-    """Files that onnxruntime runs; an export has a subclass `OnnxModel` for its own files.
+    """Files that onnxruntime runs; an export defines the subclass `OnnxModel`.
 
     Args:
-      folder: of the files.
       providers: devices for onnxruntime, such as "CUDAExecutionProvider".
     """
 
     ENCODERS: ClassVar[dict[str, str]]  # field -> file of its encoder
-    TYPES: ClassVar[dict[str, str]]  # input of an encoder -> its type, if that is not float32
+    TYPES: ClassVar[dict[str, str]]  # input of an encoder -> its type, unless float32
     concatenate = staticmethod(np.concatenate)
 
     def __init__(
@@ -37,7 +36,7 @@ class OnnxFiles:
         return self.sessions[file].run(None, inputs)[0]
 
     def encode(self, field: str, **arrays: Any) -> np.ndarray:
-        """Returns embeddings of a batch of a field's arrays, the inputs of its encoder's file."""
+        """Returns embeddings of a batch; the arrays of a field are the inputs of its ONNX file."""
         return self.run(self.ENCODERS[field], **arrays)
 
     def scores(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -8,17 +8,16 @@ from big_retrieval.exporting.pytorch.blocks import mean_of_positions
 
 
 class RecurrentText(nn.Module):
-    """Word ids to one vector a text, by a GRU in each direction.
+    """Word ids to one vector per text, by a GRU in each direction.
 
-    Padding stands behind a text, so the forward GRU need not know of it, and the backward GRU gets
-    every text turned round.
+    Padding follows a text, so the forward GRU can ignore it. The backward GRU gets each text in
+    reverse order.
 
     Args:
-      vocab_size: rows of the table of word vectors.
-      words: numbers of a word vector.
-      width: of the result, half of it from each direction.
-      read: "last": the states at the last word, where the backward GRU has seen this word alone;
-        "mean": the mean of the states at all words.
+      words: dimensions of a word vector.
+      width: dimensions of the result, half of them from each direction.
+      read: "last" for the states at the last word, where the backward GRU has read only this word;
+        "mean" for the mean of the states at all words.
     """
 
     def __init__(self, *, vocab_size: int, words: int, width: int, read: str = "last") -> None:
@@ -34,14 +33,14 @@ class RecurrentText(nn.Module):
         lengths = mask.sum(1, keepdim=True)  # [B, 1]
         ahead, _ = self.gru_forward(x)  # [B, L, W / 2]
         if self.read == "mean":
-            places = torch.arange(ids.shape[1], device=ids.device)
-            back, _ = self.gru_backward(rows_at(x, (lengths - 1 - places).clamp(min=0)))
+            order = torch.arange(ids.shape[1], device=ids.device)
+            back, _ = self.gru_backward(rows_at(x, (lengths - 1 - order).clamp(min=0)))
             return mean_of_positions(torch.cat([ahead, back], dim=-1), mask)
         last = (lengths - 1).clamp(min=0)  # [B, 1]
         back, _ = self.gru_backward(rows_at(x, last))
         return torch.cat([rows_at(ahead, last), back], dim=-1) * (lengths > 0)[:, :, None]
 
 
-def rows_at(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """The vectors of x [B, L, W] at places [B, K] of each row: [B, K, W]."""
-    return x.gather(1, places[:, :, None].expand(-1, -1, x.shape[2]))
+def rows_at(x: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+    """Returns the vectors of x [B, L, W] at indices [B, K] of each row: [B, K, W]."""
+    return x.gather(1, indices[:, :, None].expand(-1, -1, x.shape[2]))

@@ -1,4 +1,4 @@
-"""Encoders of regions of images.
+"""Encoders of image regions.
 
 Boxes are x1, y1, x2, y2, divided by the image's width and height.
 """
@@ -11,11 +11,7 @@ from big_retrieval.exporting.pytorch.blocks import Blocks
 
 
 class GraphLayer(nn.Module):
-    """v + BN(W (R g(v))), where the relation R of two regions is theta(v) phi(v)^T / count.
-
-    Args:
-      width: of a region's vector.
-    """
+    """v + BN(W (R g(v))), where the relation R of two regions is theta(v) phi(v)^T / count."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -33,13 +29,11 @@ class GraphLayer(nn.Module):
 
 
 class RegionGraphNetwork(nn.Module):
-    """Regions to one vector: graph layers over all of them, then a GRU that reads them in order.
+    """Regions to one vector: graph layers over all regions, then a GRU that reads them in order.
 
     Args:
-      dim: numbers of a region.
-      width: of the vectors of regions and of the result.
-      depth: graph layers.
-      normalise_regions: whether projected regions have the norm 1 in front of the graph.
+      dim: dimensions of a region's features.
+      normalise_regions: True if projected regions have norm 1 before the graph.
     """
 
     def __init__(self, *, dim: int, width: int, depth: int, normalise_regions: bool = True) -> None:
@@ -51,7 +45,7 @@ class RegionGraphNetwork(nn.Module):
         self.bn = nn.BatchNorm1d(width)
 
     def forward(self, features: torch.Tensor, boxes: torch.Tensor) -> torch.Tensor:
-        """Features [B, R, dim] and boxes, which are not read -> [B, 1, W]."""
+        """Features [B, R, dim] -> [B, 1, W]; boxes are not used."""
         del boxes
         v = self.fc(features)
         if self.normalise_regions:
@@ -63,17 +57,7 @@ class RegionGraphNetwork(nn.Module):
 
 
 class RegionTransformerNetwork(nn.Module):
-    """Regions and boxes to all positions, the first of which stands for the whole image.
-
-    Args:
-      dim: numbers of a region.
-      width: W.
-      depth: layers.
-      heads: of the attention.
-      mlp: width inside of the MLPs.
-      activation: of the MLPs.
-      epsilon: of all norms.
-    """
+    """Regions and boxes to all positions; the first position represents the image."""
 
     def __init__(
         self,
@@ -95,5 +79,5 @@ class RegionTransformerNetwork(nn.Module):
         """Features [B, R, dim] and boxes [B, R, 4] -> [B, R + 1, W]."""
         left, top, right, bottom = boxes.split(1, dim=-1)  # [B, R, 1] each
         x = torch.cat([features, boxes, (right - left) * (bottom - top)], dim=-1)
-        x = F.pad(x, (0, 0, 1, 0))  # the image's own position
+        x = F.pad(x, (0, 0, 1, 0))  # the position of the image
         return self.layers(self.fc2(F.relu(self.fc1(x))))

@@ -11,11 +11,9 @@ class ResidualBlock(nn.Module):
     """Convolutions with batch norms, and a short cut around them.
 
     Args:
-      inputs: channels of the input.
-      inner: channels of the convolutions of 3 x 3.
-      stride: of the block.
-      bottleneck: three convolutions, of 1, 3 and 1, and 4 * inner channels come out; else two of 3,
-        and inner channels come out.
+      inner: channels of the 3 x 3 convolutions.
+      bottleneck: True for convolutions of 1, 3 and 1, with 4 * inner output channels; False for two
+        convolutions of 3, with inner output channels.
     """
 
     def __init__(self, *, inputs: int, inner: int, stride: int, bottleneck: bool) -> None:
@@ -47,11 +45,11 @@ class ResidualBlock(nn.Module):
 
 
 class ResidualNetwork(nn.Module):
-    """Images to one vector each, the mean over all places behind the last block.
+    """Images to one vector each, the mean over all pixels after the last block.
 
     Args:
-      stem: channels of the first convolution; inside of each further stage twice as many.
-      blocks: how many each stage has.
+      stem: channels of the first convolution and inside of the first stage; they double per stage.
+      blocks: number of blocks per stage.
       bottleneck: see `ResidualBlock`.
     """
 
@@ -62,8 +60,8 @@ class ResidualNetwork(nn.Module):
         self.stages, inputs = len(blocks), stem
         for stage, count in enumerate(blocks):
             layer, inner = nn.Sequential(), stem * 2**stage
-            for number in range(count):
-                stride = 2 if stage and not number else 1
+            for index in range(count):
+                stride = 2 if stage and not index else 1
                 layer.append(
                     ResidualBlock(inputs=inputs, inner=inner, stride=stride, bottleneck=bottleneck)
                 )
@@ -71,7 +69,7 @@ class ResidualNetwork(nn.Module):
             self.add_module(f"layer{stage + 1}", layer)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Normalised images [B, S, S, 3] -> [B, 1, W]."""
+        """Normalized images [B, S, S, 3] -> [B, 1, W]."""
         x = F.relu(self.bn1(self.conv1(images.permute(0, 3, 1, 2))))
         x = F.max_pool2d(x, 3, stride=2, padding=1)
         for stage in range(self.stages):

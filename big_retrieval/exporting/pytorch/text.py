@@ -19,23 +19,15 @@ class TextTransformer(nn.Module):
     """Texts to class tokens, which are copies of the first or the last id, or to all positions.
 
     Args:
-      vocab_size: rows of the word table.
       positions: rows of the position table.
-      width: W.
-      depth: layers.
-      heads: of the attention.
-      mlp: width inside of the MLPs.
-      class_tokens: M.
-      pool: "first" or "last": the class tokens at this end come out; "mean": one mean of all
-        positions; "none": all positions.
+      pool: "first" or "last" for the class tokens at this end, "mean" for one mean of all
+        positions, "none" for all positions.
       norm: "pre" or "post", see `Block`.
-      final_norm: whether a norm stands behind the last layer.
-      causal: whether a position sees only itself and those before it.
+      final_norm: True for a norm after the last layer.
+      causal: True if a position sees only itself and earlier positions.
       token_types: rows of BERT's table of segments.
-      relative_positions: of how many buckets the attention has a bias by distance.
-      tokens_as_one: whether class tokens share the weight of a single one in attention.
-      activation: of the MLPs.
-      epsilon: of all norms.
+      relative_positions: buckets of the attention's bias by distance; 0 for no such bias.
+      tokens_as_one: True if class tokens together weigh as much as one in attention.
     """
 
     def __init__(
@@ -101,7 +93,7 @@ class TextTransformer(nn.Module):
         return x
 
     def _bias(self, mask: torch.Tensor, copy: torch.Tensor) -> torch.Tensor:
-        """What attention adds to its scores: by mask, order, distance and class token."""
+        """Returns the bias of attention scores by mask, order, distance and class token."""
         bias, length = mask_bias(mask), mask.shape[1]
         if self.causal:
             ahead = torch.ones(length, length, dtype=torch.bool, device=mask.device).triu(1)
@@ -117,11 +109,11 @@ class TextTransformer(nn.Module):
 def tile_first(
     ids: torch.Tensor, mask: torch.Tensor, times: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Repeats the first token of texts [B, L], each copy at a position of its own.
+    """Repeats the first token of texts [B, L]; each copy has another position.
 
     Returns:
-      Ids and mask, [B, L + times - 1]; each one's row of the position table; and which copy it
-      is, -1 for none, [1, L + times - 1].
+      Ids and mask [B, L + times - 1], rows of the position table, and indices of copies (-1 for
+      other tokens) [1, L + times - 1].
     """
     ids, mask = (torch.cat([x[:, :1].expand(-1, times), x[:, 1:]], dim=1) for x in (ids, mask))
     place = torch.arange(ids.shape[1], device=ids.device)[None]
@@ -131,20 +123,20 @@ def tile_first(
 def tile_last(
     ids: torch.Tensor, mask: torch.Tensor, times: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Repeats the last token of each text, all at its position; see `tile_first`."""
+    """Repeats the last token of each text; all copies have its position; see `tile_first`."""
     end = mask.sum(1, keepdim=True) - 1  # [B, 1]
     order = torch.arange(ids.shape[1] + times - 1, device=ids.device)[None]
-    behind = order - end  # [B, L + times - 1], 0 at the last token
-    place = order - behind.clamp(0, times - 1)
-    copy = torch.where((behind >= 0) & (behind < times), behind, -1)
-    return ids.gather(1, place.clamp(min=0)), behind < times, place, copy
+    after = order - end  # [B, L + times - 1], 0 at the last token
+    place = order - after.clamp(0, times - 1)
+    copy = torch.where((after >= 0) & (after < times), after, -1)
+    return ids.gather(1, place.clamp(min=0)), after < times, place, copy
 
 
 def relative_buckets(length: int, count: int, farthest: int = 128) -> torch.Tensor:
-    """Which bias each pair of positions has, as in T5 and MPNet: [L, L], by query and key.
+    """Returns the bucket of each pair of positions, as in T5 and MPNet: [L, L], by query and key.
 
-    Half of the buckets are for keys ahead. Of each half, one is for every distance below half of
-    it, the rest grow with the logarithm of the distance up to `farthest`.
+    One half of the buckets is for keys after the query. In each half, short distances have one
+    bucket each; the other buckets grow with the logarithm of the distance up to `farthest`.
     """
     place = torch.arange(length)
     ahead = place[None, :] - place[:, None]

@@ -25,13 +25,13 @@ OTHERS = ("tokenizer.json", CONFIG, TERMS)
 
 
 class TermNames:
-    """What the terms of embeddings are called; `SparseEncoder.decode` asks for it."""
+    """Names of terms, for `SparseEncoder.decode`."""
 
     def __init__(self, names: list[str]) -> None:
         self.names = names
 
     def convert_ids_to_tokens(self, terms: Any) -> Any:
-        """The name of a term, or those of several."""
+        """Returns the name of a term, or a list of names."""
         if isinstance(terms, int):
             return self.names[terms]
         return [self.names[int(term)] for term in terms]
@@ -41,26 +41,26 @@ class TextEncoder(InputModule):
     """Texts to lexical embeddings.
 
     Args:
-      model: with one field of texts.
-      files: name -> content of the files that are saved beside the weights.
+      model: a model with one text field.
+      files: name -> content of the files that are saved with the weights.
     """
 
     def __init__(self, model: RetrievalModel, files: dict[str, bytes]) -> None:
         super().__init__()
         self.model, self.files = model, files
         ((self.field, reads),) = model.TEXTS.items()
-        # The prompt stands for the prefix.
+        # The library's prompt replaces the prefix.
         self.reads = {key: value for key, value in reads.items() if key not in ("length", "prefix")}
         self.max_seq_length = reads["length"]
         self.tokenizer: Any = TermNames(files[TERMS].decode().split("\n"))
 
     @classmethod
-    def load(cls, model_name_or_path: str, **where: Any) -> "TextEncoder":
+    def load(cls, model_name_or_path: str, **options: Any) -> "TextEncoder":
         """Reads a folder, or a model of the hub."""
-        wanted = ("subfolder", "token", "cache_folder", "revision", "local_files_only")
-        where = {key: value for key, value in where.items() if key in wanted}
+        keys = ("subfolder", "token", "cache_folder", "revision", "local_files_only")
+        options = {key: value for key, value in options.items() if key in keys}
         paths = {
-            name: Path(cls.load_file_path(model_name_or_path, filename=name, **where))
+            name: Path(cls.load_file_path(model_name_or_path, filename=name, **options))
             for name in (WEIGHTS, *OTHERS)
         }
         files = {name: paths[name].read_bytes() for name in OTHERS}
@@ -71,22 +71,22 @@ class TextEncoder(InputModule):
 
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
         """Writes what `load` reads; the library copies the source files."""
-        place = Path(output_path)
+        folder = Path(output_path)
         weights = {name: x.contiguous() for name, x in self.model.state_dict().items()}
-        save_file(weights, place / WEIGHTS, metadata={"format": "pt"})
+        save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
         for name, content in self.files.items():
-            (place / name).write_bytes(content)
+            (folder / name).write_bytes(content)
 
     def preprocess(
         self, inputs: list[str], prompt: str | None = None, **kwargs: Any
     ) -> dict[str, torch.Tensor]:
-        """Texts as ids and mask [n, L]."""
+        """Returns ids and mask [n, L] of texts."""
         texts = [(prompt or "") + text for text in inputs]
         ids, mask = self.model.tokenizer(texts, length=self.max_seq_length, **self.reads)
         return {"input_ids": torch.as_tensor(ids), "attention_mask": torch.as_tensor(mask)}
 
     def tokenize(self, texts: list[str], **kwargs: Any) -> dict[str, torch.Tensor]:
-        """The same before 6.0, where the library puts the prompt in front."""
+        """Replaces `preprocess` before 6.0, where the library adds the prompt."""
         return self.preprocess(texts)
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
@@ -97,9 +97,9 @@ class TextEncoder(InputModule):
         return features
 
     def get_embedding_dimension(self) -> int:
-        """V."""
+        """Returns V."""
         return len(self.tokenizer.names)
 
     def get_sentence_embedding_dimension(self) -> int:
-        """The same before 6.0."""
+        """Replaces `get_embedding_dimension` before 6.0."""
         return self.get_embedding_dimension()

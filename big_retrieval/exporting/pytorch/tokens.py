@@ -1,4 +1,4 @@
-"""From texts to ids."""
+"""Texts to token ids."""
 
 import html
 import json
@@ -12,7 +12,7 @@ import tokenizers
 
 
 class TextReader:
-    """Encodes texts, by the methods `encode` and `concatenate` of another base class."""
+    """Encodes texts with the methods `encode` and `concatenate` of another base class."""
 
     TEXTS: ClassVar[dict[str, dict[str, Any]]]  # field -> arguments of `Tokenizer.__call__`
     tokenizer: Any
@@ -44,12 +44,11 @@ class Tokenizer:
     """Texts to ids of word pieces.
 
     Args:
-      file: a tokenizer.json.
-      start: ids before every text.
-      end: ids after every text.
-      between: ids between a title and a text.
-      pad: id that fills up short texts.
-      stop: id at which a text ends; None for none.
+      file: path of tokenizer.json.
+      start: token ids before every text.
+      end: token ids after every text.
+      between: token ids between a title and a text.
+      stop: id at which a text ends; None for no such id.
       standalone: special tokens that count only between white space.
       clean: function that cleans texts first.
     """
@@ -71,7 +70,7 @@ class Tokenizer:
         content = json.loads(file.read_text(encoding="utf-8"))
         content["padding"] = content["truncation"] = None
         added = content["added_tokens"]
-        content["added_tokens"] = [each for each in added if each["content"] not in standalone]
+        content["added_tokens"] = [token for token in added if token["content"] not in standalone]
         self.inner = tokenizers.Tokenizer.from_str(json.dumps(content))
         self.standalone = {name: self.inner.token_to_id(name) for name in standalone}
         names = "|".join(map(re.escape, standalone))
@@ -86,36 +85,35 @@ class Tokenizer:
         prefix: str = "",
         fill: bool = False,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Ids and mask [n, L] of texts; L is `length` or that of the longest text.
+        """Returns ids and mask [n, L] of n texts; L is `length` or the length of the longest text.
 
         Args:
-          texts: n of them.
-          titles: of the texts, "" where one has none; (): none has.
-          length: ids of a text at most; those behind it are cut off.
-          prefix: what stands in front of every text, or of its title.
-          fill: whether all texts are filled up to `length`.
+          titles: n titles, "" for texts without one; empty if no text has a title.
+          length: maximum number of ids per text; later ids are cut off.
+          prefix: prefix of every title, or of the text if it has no title.
+          fill: True to pad all texts to `length`.
         """
         titles = [prefix + title if title else "" for title in titles or [""] * len(texts)]
         texts = [
             text if title else prefix + text for title, text in zip(titles, texts, strict=True)
         ]
-        room, lines = length - len(self.start) - len(self.end), []
+        room, rows = length - len(self.start) - len(self.end), []
         for title, text in zip(self.pieces(titles), self.pieces(texts), strict=True):
             body = [*title, *(self.between if title and text else ()), *text]
             body = body[: body.index(self.stop)] if self.stop in body else body
-            lines.append([*self.start, *body[:room], *self.end])
-        longest = length if fill else max(1, *map(len, lines))
-        ids = np.array([[*line, *[self.pad] * (longest - len(line))] for line in lines])
-        return ids, np.arange(longest) < np.array([[len(line)] for line in lines])
+            rows.append([*self.start, *body[:room], *self.end])
+        longest = length if fill else max(1, *map(len, rows))
+        ids = np.array([[*row, *[self.pad] * (longest - len(row))] for row in rows])
+        return ids, np.arange(longest) < np.array([[len(row)] for row in rows])
 
     def pieces(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of every text, without start and end."""
-        parts, owners = [], []  # a text is one part, or several around its special tokens
+        """Returns the ids of every text, without start and end."""
+        parts, owners = [], []  # a text is split at its special tokens
         for row, text in enumerate(texts):
             text = self.clean(text).encode("utf-8", "replace").decode()
-            found = self.split.split(text) if self.split else [text]
-            parts += found
-            owners += [row] * len(found)
+            text_parts = self.split.split(text) if self.split else [text]
+            parts += text_parts
+            owners += [row] * len(text_parts)
         encoded = self.inner.encode_batch(parts, add_special_tokens=False)
         ids: list[list[int]] = [[] for _ in texts]
         for part, row, encoding in zip(parts, owners, encoded, strict=True):
@@ -124,10 +122,10 @@ class Tokenizer:
 
 
 def clip_text(text: str) -> str:
-    """A text as CLIP cleans it: mojibake repaired, HTML entities read, white space made even."""
+    """Cleans a text as CLIP does: mojibake, HTML entities, white space."""
     if "&" in text or not text.isascii() or not text.isprintable():
-        import ftfy  # a package that texts with such characters need
+        import ftfy  # only texts with such characters need this package
 
         text = html.unescape(html.unescape(ftfy.fix_text(text)))
     text = " ".join(text.split())
-    return text.lower() if "\u03a3" in text else text  # a sigma at the end of a word is another
+    return text.lower() if "\u03a3" in text else text  # a final sigma has another lower case

@@ -1,4 +1,4 @@
-"""Topologies: how a representation [n, M, N] becomes an embedding, and how two embeddings score."""
+"""Topologies: embeddings of representations [n, M, N], and scores of embeddings."""
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +24,7 @@ class SphereInnerProduct(InnerProduct):
 
 
 class ObliqueInnerProduct(InnerProduct):
-    """The sum of the cosines of all class tokens, each with the norm 1."""
+    """The sum of cosines over all class tokens, each with norm 1."""
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
         return F.normalize(x, dim=-1)
@@ -44,6 +44,6 @@ class ObliqueGeodesic(ObliqueInnerProduct):
 
     def score(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         cosines = torch.einsum("rmn,cmn->rcm", a, b).clamp(-1, 1)
-        # This form of the arc cosine is exact near 1, too.
+        # This form of the arc cosine is also exact near 1.
         arcs = torch.atan2(((1 - cosines) * (1 + cosines)).sqrt(), cosines)
         return -(arcs.square().sum(-1) + torch.finfo(arcs.dtype).eps).sqrt()

@@ -10,20 +10,11 @@ class VisionTransformer(nn.Module):
     """Images to class tokens, or to their patches.
 
     Args:
-      positions: of class tokens and patches.
+      positions: number of class tokens and patches.
       patch: side of a patch in pixels.
-      width: W.
-      depth: layers.
-      heads: of the attention.
-      mlp: width inside of the MLPs.
-      class_tokens: M.
-      pool: "first": the class tokens come out; "mean": one mean of the patches; "none": all
-        patches.
-      norm_first: whether a norm stands in front of the first layer.
-      patch_bias: whether the embedding of patches has a bias.
-      tokens_as_one: whether class tokens share the weight of a single one in attention.
-      activation: of the MLPs.
-      epsilon: of all norms.
+      pool: "first": class tokens; "mean": mean of the patches; "none": all patches.
+      norm_first: True for a norm before the first layer.
+      tokens_as_one: True if class tokens together weigh as much as one in attention.
     """
 
     def __init__(
@@ -57,7 +48,7 @@ class VisionTransformer(nn.Module):
         self.ln_post = nn.LayerNorm(width, eps=epsilon)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Normalised images [B, S, S, 3] -> [B, M, W]; [B, patches, W] with the pool "none"."""
+        """Normalized images [B, S, S, 3] -> [B, M, W]; [B, patches, W] if `pool` is "none"."""
         x = self.patch_embedding(patchify(images, self.patch))  # [B, patches, W]
         count = self.class_tokens
         if count:
@@ -76,6 +67,6 @@ class VisionTransformer(nn.Module):
 
 
 def patchify(images: torch.Tensor, patch: int) -> torch.Tensor:
-    """[B, S, S, 3] -> [B, patches, P P 3]: by row, then column; inside by row, column, channel."""
+    """[B, S, S, 3] -> [B, patches, P P 3], by row and column; within, by row, column, channel."""
     x = images.unflatten(2, (-1, patch)).unflatten(1, (-1, patch))  # [B, S/P, P, S/P, P, 3]
     return x.transpose(2, 3).flatten(3).flatten(1, 2)
