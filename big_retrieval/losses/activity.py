@@ -24,13 +24,11 @@ def of_sides(
 
     Args:
       pairs: lexical embeddings [B, 1, V].
-      gates: k of the gate of each side that has a gate.
+      gates: side -> k of its gate; sides without a gate are missing.
     """
     out = {}
-    for side, embeddings, valid in (
-        ("query", pairs.query_values, pairs.counted["query"]),
-        ("document", pairs.document, pairs.counted["document"]),
-    ):
+    for side, embeddings in (("query", pairs.query_values), ("document", pairs.document)):
+        valid = pairs.counted[side]
         inputs = jax.lax.stop_gradient((embeddings[:, 0], words.get(side), valid))
         measure = functools.partial(activity, *inputs, gates.get(side))
         metrics = metrics_if_logged(context.logged, measure)
@@ -58,12 +56,9 @@ def activity(
     """
     embeddings = jax.lax.stop_gradient(embeddings)
     width = embeddings.shape[1]
-    if top_k is None:
-        active = embeddings > 0
-    else:
-        active = gate.dense_mask(gate.sparsify(embeddings, top_k, bow).terms, width) & (
-            embeddings > 0
-        )
+    active = embeddings > 0
+    if top_k is not None:
+        active = gate.dense_mask(gate.sparsify(embeddings, top_k, bow).terms, width) & active
     active &= valid[:, None]
     rows = jnp.maximum(jnp.sum(valid), 1)
     total = jnp.sum(active.astype(jnp.float32))
@@ -79,24 +74,22 @@ def activity(
 
 
 def flops(embeddings: jax.Array, valid: jax.Array) -> jax.Array:
-    """Computes the FLOPS regularizer of one side, sum_v (mean_i |V(x_i)_v|)^2.
+    """Computes the FLOPS regularizer of one side, sum_v (mean_i |V(x_i)_v|)^2, over valid rows i.
 
     "Minimizing FLOPs to Learn Efficient Sparse Representations", as in SPLADE.
 
     Args:
       embeddings: V(x), [B, 1, V].
-      valid: bool [B]; the mean is over valid rows.
     """
     kept = jnp.where(valid[:, None, None], jnp.abs(embeddings), 0)
     return jnp.sum(jnp.square(jnp.sum(kept, axis=0) / jnp.maximum(jnp.sum(valid), 1)))
 
 
 def warnings(metrics: Mapping[str, float], gates: Mapping[str, int]) -> Iterator[str]:
-    """Yields a warning per side if its vocabulary collapses or saturates.
+    """Yields a warning for each side whose vocabulary collapses or saturates.
 
     Args:
       metrics: `activity` of a step, by `<name>_<side>`.
-      gates: k of the gate of each side that has a gate.
     """
     for side in ("query", "document"):
         if f"nonzero_{side}" in metrics:
@@ -111,22 +104,22 @@ def _warning(side: str, metrics: Mapping[str, float], gate: int | None) -> str |
     if gate != 0:  # 0 keeps only the words of a text, and no terms of an image
         if active < 1:
             return (
-                f"{side} representations have {active:.2f} active terms on average: "
-                "they collapse; lower the regulariser or the learning rate."
+                f"{side} representations collapse: {active:.2f} active terms on average. Lower the "
+                "regularizer or the learning rate."
             )
         if coverage <= 1.01 * active and active <= SATURATED * width:
             return (
-                f"all {side} representations have the same {active:,.0f} terms active: "
-                "they collapse; lower the learning rate, or raise the batch size."
+                f"{side} representations collapse: all have the same {active:,.0f} active terms. "
+                "Lower the learning rate, or raise the batch size."
             )
     if gate is None and active > SATURATED * width:
         return (
-            f"{side} representations have {active:,.0f} of {width:,.0f} terms "
-            "active: nothing is sparse; raise the regulariser, or give the head a gate."
+            f"{side} representations are not sparse: {active:,.0f} of {width:,.0f} terms are "
+            "active. Raise the regularizer, or give the head a gate."
         )
     if metrics["effective"] > SATURATED * width:
         return (
-            f"{side} representations are nearly alike in all {width:,.0f} terms in front of the "
-            "gate; if that stays, start the head with use_bias and a bias_init below 0."
+            f"{side} representations are nearly equal in all {width:,.0f} terms before the gate. "
+            "If that stays, give the head use_bias=True and a negative bias_init."
         )
     return None

@@ -1,7 +1,7 @@
 """Sweeps over the logits of two sides, tile by tile, forward and backward.
 
 The largest arrays are the sides and one tile of C x C logits. The last tile of a side starts early
-enough to be whole, and the rows that it shares with the tile before do not count in it, so no side
+enough to be complete. The rows that it shares with the tile before do not count in it, so no side
 is padded or copied.
 """
 
@@ -28,7 +28,7 @@ TPU_ALL_ROWS_BYTES, TPU_ROWS_BYTES = 2**29, 2**26
 
 @dataclasses.dataclass(frozen=True)
 class _Block:
-    """The rows of one side, n of them, block by block; two blocks make a tile."""
+    """The n rows of one side, block by block; two blocks form a tile."""
 
     sweep: TileSweep
     rows: int
@@ -45,7 +45,6 @@ class _Block:
         return jnp.minimum(index * self.size, self.rows - self.size)
 
     def take(self, tree: Any, index: Any) -> Any:
-        """Returns the block's rows of every array."""
         start = self.start(index)
         return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, start, self.size), tree)
 
@@ -59,7 +58,6 @@ class _Block:
         return dataclasses.replace(rows, counted=counted, embeddings=embeddings)
 
     def put(self, tree: Any, rows: Any, index: Any) -> Any:
-        """Writes the block's rows."""
         start = self.start(index)
         return jax.tree.map(
             lambda x, y: jax.lax.dynamic_update_slice_in_dim(x, y, start, 0), tree, rows
@@ -81,7 +79,7 @@ def block_size(topology: Topology, embeddings: tuple[int, ...], platform: str | 
 
     Args:
       embeddings: shape [n, M, N].
-      platform: "cpu", "gpu" or "tpu"; None for `traced_platform`.
+      platform: None for `traced_platform`.
     """
     platform = platform or traced_platform()
     bytes_ = BLOCK_BYTES.get(platform, ACCELERATOR_BLOCK_BYTES)
@@ -102,15 +100,7 @@ def forward(
     rotating: SideRows,
     stats: tuple[Stats, Stats],
 ) -> tuple[Stats, Stats]:
-    """Merges all tiles of two sides into the statistics of their rows.
-
-    Args:
-      local: n rows.
-      logit_scale: multiplier of the scores, [].
-      bias: added to the scaled scores, [], or None.
-      rotating: m rows.
-      stats: previous statistics of the local rows [n] and the rotating rows [m].
-    """
+    """Merges all tiles of n local and m rotating rows into their statistics, [n] and [m]."""
     reduction = sweep.reduction
     rows, columns = (_Block(sweep, side.embeddings.shape[0]) for side in (local, rotating))
 
@@ -184,13 +174,9 @@ def backward(
     """Adds the gradients of all tiles, whose scores it computes again.
 
     Args:
-      local: n rows.
-      logit_scale: multiplier of the scores, [].
-      bias: added to the scaled scores, [], or None.
-      rotating: m rows.
       saved: statistics and incoming gradients of the local and the rotating rows.
-      grads: previous gradients of the local embeddings [n, ...], of the rotating embeddings
-        [m, ...], of the logit scale [] and of the bias [].
+      grads: previous gradients: local embeddings [n, ...], rotating embeddings [m, ...], logit
+        scale [] and bias [].
     """
     rows, columns = (_Block(sweep, side.embeddings.shape[0]) for side in (local, rotating))
 

@@ -26,10 +26,8 @@ Multiplier = dict[str, jax.Array]
 def start(config: Constraint) -> Multiplier:
     """Returns the state of a multiplier before the first step.
 
-    Returns:
-      float32 []: `raw` and `momentum`.
-      int32 []: `steps`, the number of updates; `violations`, the steps with L above the bound;
-      `violated_for`, the number of last steps in a row with L above the bound.
+    float32 []: `raw` and `momentum`. int32 []: `steps`, the number of updates; `violations`, the
+    number of steps with L above the bound; `violated_for`, the latest of them in a row.
     """
     counts = ("steps", "violations", "violated_for")
     raw = jnp.asarray(config.start, jnp.float32)
@@ -86,13 +84,13 @@ def metrics(config: Constraint, multiplier: Multiplier) -> dict[str, Any]:
 
 def warnings(config: Constraint, name: str, metrics: Mapping[str, float]) -> Iterator[str]:
     """Yields a warning about a bound that is not reached, from `loss` and `metrics` of a step."""
-    steps, now = int(metrics["violated_for"]), metrics["multiplier"]
-    full = config.max is not None and now >= config.max and steps > 0
-    if full or steps >= config.warn_after:
-        ceiling = ", its ceiling" if full else ""
+    steps, multiplier = int(metrics["violated_for"]), metrics["multiplier"]
+    at_maximum = config.max is not None and multiplier >= config.max and steps > 0
+    if at_maximum or steps >= config.warn_after:
+        maximum = " (the maximum)" if at_maximum else ""
         yield (
             f"the loss {name!r} is {metrics['loss']:.4g} and was above its bound {config.bound:g} "
-            f"in the last {steps:,} steps, with a multiplier of {now:.4g}{ceiling}: raise "
-            f"config.losses.{name}.constraint.bound above what the loss reaches by weight alone, "
-            "make what the loss trains larger (such as its decoder), or train for longer."
+            f"in the last {steps:,} steps, with a multiplier of {multiplier:.4g}{maximum}. Raise "
+            f"config.losses.{name}.constraint.bound above the value that the loss reaches with a "
+            "weight, enlarge the loss's module (such as its decoder), or train for longer."
         )

@@ -19,15 +19,12 @@ class Context:
     """Inputs of a loss.
 
     Attributes:
-      reps: embeddings of all fields of the global batch, B rows; `extra` has the outputs of the
-        losses' modules by the name of the loss.
-      batch: ids, weights and masks of the rows, and the fields.
+      reps: embeddings of all fields of the global batch, B rows.
       config: checked config; its `tokenizer.vocab_size` is the size of the tokenizer itself.
       name: key of the loss in `config.losses`.
       scalars: learned scalars of this loss.
       step: number of finished steps, for warm-ups; int32 [].
-      logged: False at steps whose metrics are not read, which may leave out costly metrics
-        (`metrics_if_logged`); bool [].
+      logged: bool []; False if the step's metrics are not read, see `metrics_if_logged`.
     """
 
     reps: Reps

@@ -1,10 +1,9 @@
 """Contrastive losses over all pairs of a global batch, in bounded memory.
 
-`contrastive_loss` is the only symmetric cross-entropy of this codebase. Like `sigmoid_loss`, it
-reads the logits of all pairs tile by tile, forward and backward, without a [B, B] array
-(`losses/blockwise.py`). Both run on any mesh: under `jax.set_mesh` the sides are sharded over the
-axes data and fsdp, and one side visits all devices (`losses/exchange.py`). N devices give the
-result of one.
+`contrastive_loss` and `sigmoid_loss` read the logits of all pairs tile by tile, forward and
+backward, without a [B, B] array (`losses/blockwise.py`). Under `jax.set_mesh`, the sides are
+sharded over the axes data and fsdp, and one side visits all devices (`losses/exchange.py`). N
+devices give the result of one.
 """
 
 import dataclasses
@@ -33,11 +32,7 @@ class Sparsity:
     warmup_steps: AtLeast0 = 0  # over which they grow, with the square of the steps
 
     def penalty(self, pairs: PairBatch, step: jax.Array | int) -> Result:
-        """Returns the sum of factor * FLOPS over both sides, [], and metrics `flops_<side>`.
-
-        Args:
-          pairs: lexical embeddings [B, 1, V].
-        """
+        """Returns the sum of factor * FLOPS over both sides, [], and metrics `flops_<side>`."""
         total, metrics = jnp.zeros(()), {}
         share = jnp.minimum(1.0, step / self.warmup_steps) ** 2 if self.warmup_steps else 1.0
         for side, values, factor in (
@@ -71,14 +66,13 @@ class Contrastive(PairLoss):
                 yield f"{key} is {value}, but there are no lexical heads; set it to 0."
 
     def __call__(self, context: Context) -> Result:
-        one = functools.partial(
-            contrastive_loss, divide_by=self.divide_by, directions=self.directions
-        )
-        loss, metrics = self.sum_of_terms(context, one, self.terms)
+        keys = {"divide_by": self.divide_by, "directions": self.directions}
+        loss_of_term = functools.partial(contrastive_loss, **keys)
+        loss, metrics = self.sum_of_terms(context, loss_of_term, self.terms)
         if self.lexical(context.config):
             pairs = self.pair_batch(context)
-            penalty, found = self.sparsity.penalty(pairs, context.step)
-            loss, metrics = loss + penalty, metrics | found
+            penalty, flops = self.sparsity.penalty(pairs, context.step)
+            loss, metrics = loss + penalty, metrics | flops
             metrics |= activity.of_sides(context, pairs, self.words(context), {})
         return loss, {**metrics, "logit_scale": self.multiplier(context)}
 
@@ -99,10 +93,10 @@ class Sigmoid(PairLoss):
     def __call__(self, context: Context) -> Result:
         bias = context.scalars["bias"]
 
-        def one(pairs: PairBatch) -> Result:
+        def loss_of_term(pairs: PairBatch) -> Result:
             return sigmoid_loss(dataclasses.replace(pairs, bias=bias), self.weight_inside)
 
-        loss, metrics = self.sum_of_terms(context, one, self.terms)
+        loss, metrics = self.sum_of_terms(context, loss_of_term, self.terms)
         return loss, {**metrics, "logit_scale": self.multiplier(context), "bias": bias}
 
 
@@ -135,20 +129,17 @@ def contrastive_loss(
       The loss [] in the embeddings' type (0 when no row counts), and metrics [] without gradient:
       `accuracy`, the share of valid rows whose positive scores strictly above all their negatives,
       averaged over the directions.
-
-    Raises:
-      UserError: see `PairBatch.statistics`.
     """
     shared_target = pairs.false_negatives == "positives"
-    found, positive = pairs.statistics(SoftmaxReduction(shared_target))
+    stats, positive = pairs.statistics(SoftmaxReduction(shared_target))
     weights, counted = pairs.weights(positive), pairs.counted["pair"]
     sides = ("query", "document") if directions == "both" else ("query",)
-    losses = [_entropy(found[side], positive, weights, shared_target) for side in sides]
+    losses = [_entropy(stats[side], positive, weights, shared_target) for side in sides]
     losses = functools.reduce(jnp.add, losses) / len(losses)  # [B]
     losses, weights = jnp.where(counted, losses, 0), jnp.where(counted, weights, 0)
     total = jnp.sum(weights if divide_by == "weights" else pairs.valid_rows.astype(weights.dtype))
     loss = jnp.sum(weights * losses) / jnp.where(total > 0, total, 1)
-    return loss, {"accuracy": accuracy(found, positive, counted, sides)}
+    return loss, {"accuracy": accuracy(stats, positive, counted, sides)}
 
 
 def _entropy(
@@ -181,15 +172,11 @@ def sigmoid_loss(pairs: PairBatch, weight_inside: bool = False) -> Result:
 
     Returns:
       The loss [] and the metrics of `contrastive_loss`.
-
-    Raises:
-      UserError: see `PairBatch.statistics`.
     """
-    found, positive = pairs.statistics(SigmoidReduction(weight_inside))
+    stats, positive = pairs.statistics(SigmoidReduction(weight_inside))
     weights, counted = pairs.weights(positive), pairs.counted["pair"]
-    cost = found["query"]["cost"] + jnp.where(
-        counted, positive_cost(positive, weights, weight_inside), 0
-    )
+    cost_of_pair = jnp.where(counted, positive_cost(positive, weights, weight_inside), 0)
+    cost = stats["query"]["cost"] + cost_of_pair
     valid = pairs.valid_rows
     loss = mean(jnp.where(valid, cost, 0), valid.astype(positive.dtype))
-    return loss, {"accuracy": accuracy(found, positive, counted, ("query", "document"))}
+    return loss, {"accuracy": accuracy(stats, positive, counted, ("query", "document"))}

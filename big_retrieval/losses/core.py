@@ -27,7 +27,7 @@ class TileSweep:
       feature_axis: mesh axis of the last axis of the embeddings, if it is sharded; the scores of
         each tile are then summed over it.
       axes: mesh axes of the rows; empty without a mesh.
-      devices: product of their sizes.
+      devices: number of devices along `axes`.
       ring: pass the queries around instead of gathering them.
     """
 
@@ -78,18 +78,11 @@ def on_mesh(sweep: TileSweep, exchange: Exchange, queries: SideRows) -> TileSwee
     rows = len(queries.embeddings)
     if rows % devices:
         raise UserError(
-            f"a batch of {rows} rows does not divide over {devices} devices: pad it with rows "
+            f"A batch of {rows} rows does not divide over {devices} devices. Pad it with rows "
             "that are not valid."
         )
     size = queries.embeddings.size * queries.embeddings.dtype.itemsize
     if sweep.feature_axis is not None and queries.terms is None:
         size //= mesh[sweep.feature_axis]
-    ring = chosen(exchange, size) == "ring"
+    ring = exchange == "ring" or (exchange == "auto" and size > GATHER_BYTES)
     return dataclasses.replace(sweep, axes=axes, devices=devices, ring=ring)
-
-
-def chosen(exchange: Exchange, size: int) -> Exchange:
-    """Returns "gather" or "ring", for "auto" by the bytes of the rotating side."""
-    if exchange != "auto":
-        return exchange
-    return "ring" if size > GATHER_BYTES else "gather"

@@ -30,12 +30,9 @@ Sides = tuple[SideRows, SideRows, SideRows | None]
 def statistics(sweep: TileSweep, scales: Scales, sides: Sides) -> dict[str, Any]:
     """Returns statistics of every row over its logits with all rows except its positive.
 
-    Only scales and embeddings have a gradient.
-
-    Returns:
-      `document` and `query`, the reduction's finished statistics [B] of both sides, and `positive`
-      [B], the unscaled scores of the pairs. Rows that are not counted hold finite values without
-      meaning.
+    Only scales and embeddings have a gradient. The keys are `document` and `query`, the
+    reduction's finished statistics [B] of both sides, and `positive` [B], the unscaled scores of
+    the pairs. Rows that are not counted hold finite values without meaning.
     """
     return _forward(sweep, scales, sides)[0]
 
@@ -126,7 +123,7 @@ def _local_forward(sweep: TileSweep, scales: Scales, sides: Sides) -> tuple[dict
     of_local, of_queries = reduction.finish(of_local), reduction.finish(of_queries)
     rows = positive.shape[0]
     out = {
-        # Without the extra negatives, which follow the documents.
+        # The extra negatives follow the documents, and are left out.
         "document": {name: x[:rows] for name, x in of_local.items()},
         "query": of_queries,
         "positive": blockwise.summed(positive, sweep.feature_axis),
@@ -179,11 +176,8 @@ def _local_backward(
         d_scale, d_bias = jax.lax.psum((d_scale, d_bias), sweep.axes)
     rows = len(documents.counted)
     d_negatives = None if negatives is None else d_local[rows:].reshape(negatives.embeddings.shape)
-    return (d_scale, None if scales[1] is None else d_bias), (
-        d_local[:rows],
-        d_queries,
-        d_negatives,
-    )
+    d_scales = d_scale, None if scales[1] is None else d_bias
+    return d_scales, (d_local[:rows], d_queries, d_negatives)
 
 
 def _pad(x: jax.Array, extra: int) -> jax.Array:

@@ -34,7 +34,7 @@ class LexicalBatch:
         return gate.sparsify(self.embeddings[:, 0], self.width if top_k is None else top_k, bow)
 
     def dense(self, rows: SparseRows) -> jax.Array:
-        """Converts sparse rows to dense ones, [n, 1, V]."""
+        """Converts sparse rows to dense rows, [n, 1, V]."""
         return gate.to_dense(rows, self.width)[:, None]
 
     def bag(self, normalise: bool) -> SparseRows:

@@ -41,7 +41,7 @@ class DecoderLoss(Loss):
     def check(self, config: Config, path: str) -> Iterator[str]:
         if self.field not in config.encoded:
             names = ", ".join(config.encoded)
-            yield f"{path}.field is {self.field!r}, which no tower reads; known: {names}."
+            yield f"{path}.field: no tower reads {self.field!r}. Choices: {names}."
 
     def reads_vectors(self, config: Config) -> tuple[str, ...]:
         return (self.field,) if config.fields[self.field].head.lexical else ()
@@ -63,13 +63,13 @@ class LatentTarget(DecoderLoss):
         target = config.fields.get(self.target)
         if target is None or target.side != "target":
             names = ", ".join(config.side("target")) or "none"
-            yield f"{path}.target is {self.target!r}, no field of the side 'target' ({names})."
+            yield f"{path}.target: {self.target!r} is not a target field. Choices: {names}."
             return
         shape, dtype = target.shapes().get("values", ((), ""))
         if len(shape) != 1 or not dtype.startswith("float"):
             yield (
-                f"{path}.target is {self.target!r}, which has values of the shape {shape} and the "
-                f"type {dtype or 'none'}; name an array field of float vectors, shape (size,)."
+                f"{path}.target: {self.target!r} has values of shape {shape} and type "
+                f"{dtype or 'none'}. Use an array field of float vectors, shape (size,)."
             )
 
     def runlocal(self) -> "LatentTarget":
@@ -112,10 +112,7 @@ class InputTarget(DecoderLoss):
         field = config.encoded.get(self.field)
         if field is not None and field.modality != "text":
             texts = ", ".join(n for n, f in config.encoded.items() if f.modality == "text")
-            yield (
-                f"{path}.field is {self.field!r}, which has no tokens; name a text "
-                f"({texts or 'there is none'})."
-            )
+            yield f"{path}.field: {self.field!r} is not a text. Choices: {texts or 'none'}."
 
     def runlocal(self) -> "InputTarget":
         hidden = None if self.hidden is None else min(64, self.hidden)
@@ -181,7 +178,6 @@ class TargetDecoder(nn.Module):
     def __call__(
         self, reps: Reps, fields: Fields, *, train: bool, rows: jax.Array | None
     ) -> jax.Array:
-        """Embeddings of b rows -> [b, size]."""
         x = decoder_input(reps, fields, self.spec.field, self.pooled)
         layers = (
             (self.spec.hidden, ("embed", "mlp")),
@@ -221,7 +217,7 @@ class InputDecoder(nn.Module):
 
     @nn.compact
     def logits(self, reps: Reps, fields: Fields) -> jax.Array:
-        """Returns the logits of every word at every position, [b, L, V]; at padding the bias."""
+        """Returns the logits of every word at every position, [b, L, V]; the bias at padding."""
         ids, mask = (fields[self.spec.field][key] for key in ("ids", "mask"))
         state = decoder_input(reps, fields, self.spec.field, self.pooled)
         hidden = self.spec.hidden or state.shape[-1]

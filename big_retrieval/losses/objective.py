@@ -31,12 +31,12 @@ class Objective:
 
     @property
     def constraints(self) -> dict[str, Constraint]:
-        """Settings of the losses that are constraints, by name."""
+        """Loss name -> settings, for losses that are constraints."""
         limits = {name: loss.constraint for name, loss in self.config.losses.items()}
         return {name: limit for name, limit in limits.items() if limit.bound is not None}
 
     def scalars(self) -> dict[str, dict[str, float]]:
-        """Returns loss -> initial values of its learned scalars, of the losses that have some."""
+        """Returns loss -> initial values of its learned scalars, for losses that have scalars."""
         scalars = {name: loss.scalars() for name, loss in self.config.losses.items()}
         return {name: values for name, values in scalars.items() if values}
 
@@ -45,7 +45,7 @@ class Objective:
         return {name: self.config.losses[name].bound(values) for name, values in scalars.items()}
 
     def modules(self) -> dict[str, nn.Module]:
-        """Returns loss -> its module, of the losses that have one."""
+        """Returns loss -> its module, for losses that have a module."""
         modules = {name: loss.module(self.config) for name, loss in self.config.losses.items()}
         return {name: module for name, module in modules.items() if module is not None}
 
@@ -64,11 +64,10 @@ class Objective:
     ) -> tuple[jax.Array, tuple[dict[str, jax.Array], dict[str, jax.Array]]]:
         """Returns the total [], metrics [] and the L of each constraint for a global batch; pure.
 
-        With several losses, metrics are named `<loss>/<metric>`, and `<loss>/loss` is L; metrics
+        With several losses, metrics are named `<loss>/<metric>`, and `<loss>/loss` is L. Metrics
         of a single loss have no prefix.
 
         Args:
-          reps: embeddings of all fields, and the outputs of the losses' modules.
           scalars: learned scalars by loss.
           multipliers: states of the constraints' multipliers; None without constraints.
         """
@@ -111,11 +110,8 @@ class Objective:
 
     def _prefix(self, name: str) -> str:
         """Returns the prefix of a loss's metric names; empty for a single loss."""
-        return (
-            f"{name}/"
-            if len(self.config.losses) > 1 or self.config.losses[name].constraint.bound is not None
-            else ""
-        )
+        single = len(self.config.losses) == 1 and name not in self.constraints
+        return "" if single else f"{name}/"
 
 
 def join_metrics(*groups: Mapping[str, Any]) -> dict[str, Any]:

@@ -47,12 +47,9 @@ class LogitScale:
     def check(self, path: str) -> Iterator[str]:
         """Yields an error message if the initial value is out of bounds; `path` names the group."""
         if self.max is not None and self.init > self.max * (1 + 1e-6):
-            yield (
-                f"{path}.init {self.init:g} lies above {path}.max {self.max:g}: the first step "
-                "would change it; lower the start or raise the bound."
-            )
+            yield f"{path}.init {self.init:g} is above {path}.max {self.max:g}. Lower it."
         if self.min is not None and self.init < self.min * (1 - 1e-6):
-            yield f"{path}.init {self.init:g} lies below {path}.min {self.min:g}."
+            yield f"{path}.init {self.init:g} is below {path}.min {self.min:g}. Raise it."
 
     def bound(self, t: jax.Array) -> jax.Array:
         """Clips the logarithm to the logarithms of the bounds, as after every step in open_clip."""
@@ -85,10 +82,8 @@ class PairLoss(Loss):
             available = config.side(side)
             for name in getattr(self, side):
                 if name not in available:
-                    yield (
-                        f"{path}.{side} names {name!r}, which is no field of the side {side!r} "
-                        f"(there: {', '.join(available) or 'none'})."
-                    )
+                    fields = ", ".join(available) or "none"
+                    yield f"{path}.{side}: {name!r} is not a {side} field. Choices: {fields}."
         if self.topology:
             topology = topology_part(self.topology, f"{path}.topology")
             yield from topology.check(config, f"{path}.topology")
@@ -107,7 +102,7 @@ class PairLoss(Loss):
         return self.topology if self.topology not in same else ""
 
     def lexical(self, config: Config) -> bool:
-        """Returns True if all of its fields have lexical heads."""
+        """Returns True if all compared fields have lexical heads."""
         return is_lexical(config, *self.compares(config))
 
     def scalars(self) -> dict[str, float]:
@@ -186,10 +181,10 @@ class PairLoss(Loss):
         )
 
     def embeddings(self, context: Context, names: Sequence[str]) -> Embeddings:
-        """Returns the weighted average of some fields of a side, or the only field as it is.
+        """Returns the weighted average of some fields of a side, or the only field as is.
 
-        A field that a row lacks does not count for the row; the weights of its other fields are
-        divided by their sum. A row without any of the fields is absent.
+        If a row lacks a field, the average is over the row's other fields. A row without any of
+        the fields is absent.
         """
         config, fields = context.config, context.batch.fields
         present = [fields[name].get("present") for name in names]

@@ -6,7 +6,7 @@ A custom loss over pairs defines a `Reduction` (`losses/tiles.py`), which reads 
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import flax.struct
@@ -31,12 +31,12 @@ class Execution:
     """Settings of the computation of a loss; they change its value only by rounding.
 
     Attributes:
-      exchange: how queries reach other devices' documents: "gather", "ring", or "auto" by size.
+      exchange: "gather" or "ring" moves the queries to the documents; "auto" chooses by size.
       block: rows and columns of a tile; None fits the tile's scores to the backend.
       feature_axis: mesh axis of the last axis of the embeddings, if it is sharded (a vocabulary
-        over `tensor`, see `sharded.term_axis`); only for topologies whose scores add up over
-        features. Devices then hold, multiply and send a part of the columns, and the scores of each
-        tile are summed over the axis.
+        over `tensor`, see `sharded.term_axis`). Devices then hold and send a part of the columns,
+        and the scores of each tile are summed over the axis. The scores of the topology must add
+        up over features.
     """
 
     exchange: Exchange = "auto"
@@ -121,9 +121,7 @@ class PairBatch:
     def statistics(self, reduction: Reduction) -> tuple[dict[str, Any], jax.Array]:
         """Returns statistics of all logits except the positives', and the positives' logits [B].
 
-        Returns:
-          `query` and `document`, the reduction's finished statistics [B] of both sides; and
-          logit_scale * score + bias of every pair.
+        The statistics are the reduction's finished statistics [B] of `query` and `document`.
 
         Raises:
           UserError: sides of different shapes; ids that are missing; rows that do not divide over
@@ -172,27 +170,30 @@ class PairBatch:
         )
         if self.negatives is None:
             return documents, queries, None
-        embeddings, valid, ids = (
-            getattr(self.negatives, key) for key in ("embeddings", "valid", "document_id")
-        )
-        shape = embeddings.shape[:2]  # [B, K]
+        return documents, queries, self._negative_rows(self.negatives, documents, pad)
+
+    def _negative_rows(
+        self, negatives: Negatives, documents: SideRows, pad: Callable[[jax.Array], jax.Array]
+    ) -> SideRows:
+        """Returns the rows [B, K, ...] of the extra negatives of `documents`."""
+        shape, ids = negatives.embeddings.shape[:2], negatives.document_id  # [B, K]
         counted = jnp.broadcast_to(self.valid_rows[:, None], shape)
-        # Unique and below 0, so that no negative equals the positive of a query.
-        index = -1 - (documents.index[:, None] * shape[1] + jnp.arange(shape[1], dtype=jnp.int32))
-        no_id, weight = jnp.full(shape, -1, jnp.int32), self._anchor_weight
-        negatives = SideRows(
-            pad(embeddings.astype(dtype)),
-            index,
-            counted if valid is None else counted & valid,
-            # The id -1 does not equal any id.
-            query_id=None
-            if query_id is None
-            else jnp.full((*shape, *query_id.shape[1:]), -1, jnp.int32),
-            document_id=None if document_id is None else no_id if ids is None else ids,
+        if negatives.valid is not None:
+            counted = counted & negatives.valid
+        query_id, weight = documents.query_id, documents.weight
+        no_id = jnp.full(shape, -1, jnp.int32)  # does not equal any id
+        if query_id is not None:
+            query_id = jnp.full((*shape, *query_id.shape[1:]), -1, jnp.int32)
+        return SideRows(
+            pad(negatives.embeddings.astype(documents.embeddings.dtype)),
+            # Unique and below 0, so that no negative equals the positive of a query.
+            -1 - (documents.index[:, None] * shape[1] + jnp.arange(shape[1], dtype=jnp.int32)),
+            counted,
+            query_id,
+            None if documents.document_id is None else no_id if ids is None else ids,
             # Never read: the weight of a document's row only counts for equal queries.
-            weight=None if weight is None else jnp.zeros(shape, weight.dtype),
+            None if weight is None else jnp.zeros(shape, weight.dtype),
         )
-        return documents, queries, negatives
 
     @property
     def _anchor_weight(self) -> jax.Array | None:
@@ -207,8 +208,7 @@ class PairBatch:
         """Raises a UserError if the sides do not fit, or ids are missing."""
         if self.false_negatives != "keep" and self.query_id is None and self.document_id is None:
             raise UserError(
-                f"false_negatives {self.false_negatives!r} needs query_id or document_id: without "
-                "ids no false negative can be found."
+                f"false_negatives {self.false_negatives!r} needs query_id or document_id."
             )
         query, document = self.query_values.shape, self.document.shape
         fits = query == document
@@ -216,10 +216,10 @@ class PairBatch:
             fits = document[:-1] == (query[0], 1)
         negatives = None if self.negatives is None else self.negatives.embeddings.shape
         if not fits or (negatives is not None and negatives[2:] != document[1:]):
-            others = f" and extra negatives of {negatives}" if negatives else ""
+            others = f" and extra negatives of shape {negatives}" if negatives else ""
             raise UserError(
-                f"the loss pairs rows of the same shape, but was given queries of shape {query}, "
-                f"documents of {document}{others}: give both sides one row per pair."
+                f"The loss needs one row per pair on both sides, but has queries of shape {query}, "
+                f"documents of shape {document}{others}."
             )
 
 

@@ -3,8 +3,8 @@
 A tile is a block of the matrix of logits of the global batch; a logit is logit_scale * score
 (+ bias). The rows of a tile are local (documents, which stay on their device), its columns rotating
 (queries, which visit all devices). The positives, on the diagonal of the matrix, do not count in
-tiles: the losses add them from `Topology.paired`. A `Reduction` computes statistics of each row
-that merge in any order, so the order of tiles, devices and hops of a ring does not matter.
+tiles: the losses add them from `Topology.paired`. The statistics of a `Reduction` merge in any
+order, so the order of tiles, devices and hops of a ring does not matter.
 """
 
 import dataclasses
@@ -112,7 +112,10 @@ def _among(one: jax.Array | None, several: jax.Array | None) -> jax.Array | None
 
 
 class Reduction(Protocol):
-    """Reads tiles for a loss. All methods are pure; none depends on other tiles or devices."""
+    """Reads tiles for a loss. All methods are pure; none depends on other tiles or devices.
+
+    A subclass inherits the merges of statistics that are sums, except `best`, which is a maximum.
+    """
 
     def start(self, side: SideRows) -> Stats:
         """Returns the statistics [n] of rows before the first tile."""
@@ -124,15 +127,17 @@ class Reduction(Protocol):
 
     def merge(self, a: Stats, b: Stats) -> Stats:
         """Merges the statistics of two sets of tiles."""
-        ...
+        sums = {name: a[name] + b[name] for name in a if name != "best"}
+        return {"best": jnp.maximum(a["best"], b["best"]), **sums}
 
     def merge_devices(self, stats: Stats, axes: Axes) -> Stats:
         """Merges [N] statistics over devices; each keeps its own [n] rows."""
-        ...
+        sums = {name: scatter_sum(x, axes) for name, x in stats.items() if name != "best"}
+        return {"best": own_rows(jax.lax.pmax(stats["best"], axes), axes), **sums}
 
     def finish(self, stats: Stats) -> Stats:
         """Returns the finished statistics, which the loss reads."""
-        ...
+        return stats
 
     def pull(
         self, logits: jax.Array, tile: Tile, local: "SavedRows", rotating: "SavedRows"
@@ -150,7 +155,7 @@ class SavedRows:
 
 
 @dataclasses.dataclass(frozen=True)
-class SoftmaxReduction:
+class SoftmaxReduction(Reduction):
     """Log-sum-exp over the logits of a row.
 
     Finished: `others`, the log-sum-exp of all counted logits; `best`, the largest logit of a
@@ -225,18 +230,15 @@ class SoftmaxReduction:
 
 
 @dataclasses.dataclass(frozen=True)
-class SigmoidReduction:
+class SigmoidReduction(Reduction):
     """Sum over a rotating row of softplus(logit) and share * softplus(-logit).
 
     The first is the cost -log sigmoid(-logit) of a negative, the second the cost of a false
     negative that counts as a positive. Finished: `cost`, only of rotating rows, so that every logit
     counts once; `best` as in `SoftmaxReduction`.
-
-    Attributes:
-      inside: see `positive_cost`.
     """
 
-    inside: bool = False
+    inside: bool = False  # see `positive_cost`
 
     def start(self, side: SideRows) -> Stats:
         zeros = jnp.zeros(side.embeddings.shape[:1], side.embeddings.dtype)
@@ -251,20 +253,9 @@ class SigmoidReduction:
         local = {"best": best, "cost": jnp.zeros_like(best)}
         return local, {"best": jnp.max(rivals, axis=0), "cost": jnp.sum(cost, axis=0)}
 
-    def merge(self, a: Stats, b: Stats) -> Stats:
-        return {"best": jnp.maximum(a["best"], b["best"]), "cost": a["cost"] + b["cost"]}
-
-    def merge_devices(self, stats: Stats, axes: Axes) -> Stats:
-        best = own_rows(jax.lax.pmax(stats["best"], axes), axes)
-        return {"best": best, "cost": scatter_sum(stats["cost"], axes)}
-
-    def finish(self, stats: Stats) -> Stats:
-        return stats
-
     def pull(
         self, logits: jax.Array, tile: Tile, local: SavedRows, rotating: SavedRows
     ) -> jax.Array:
-        del local
         slope = jnp.where(tile.negative, jax.nn.sigmoid(logits), 0)
         if tile.share is not None:
             factor = tile.share if self.inside else 1

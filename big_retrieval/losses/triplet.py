@@ -25,12 +25,12 @@ from big_retrieval.losses.pairwise import PairBatch, accuracy
 from big_retrieval.losses.tiles import (
     EXCLUDED,
     Axes,
+    Reduction,
     SavedRows,
     SideRows,
     Stats,
     Tile,
     own_rows,
-    scatter_sum,
 )
 
 SIDES = ("query", "document")
@@ -65,9 +65,9 @@ class Triplet(PairLoss):
 
 
 def triplet_loss(config: Triplet, pairs: PairBatch) -> Result:
-    """Returns the loss [], and `accuracy`, the share of rows whose pair scores above all negatives.
+    """Returns the loss [], the sum of both directions, and `accuracy`; a mean is weighted.
 
-    A mean over the rows is weighted, and adds both directions.
+    `accuracy` is the share of rows whose pair scores above all negatives.
     """
     margin, counted = config.margin, pairs.counted["pair"]
     if config.negatives == "hardest":
@@ -92,12 +92,12 @@ def triplet_loss(config: Triplet, pairs: PairBatch) -> Result:
 
 
 @dataclass(frozen=True)
-class Hardest:
-    """The largest negative of every row, and its index; a `Reduction`.
+class Hardest(Reduction):
+    """The largest negative of every row, and its index.
 
-    `place` is the index of the other side's row, as a float, so that it may have an (unused)
-    gradient; exact below 2**24. Of equal scores the lowest index counts, so that the gradient does
-    not depend on the order of tiles and devices.
+    `place` is the index of the other side's row. It is a float, so that it may have an (unused)
+    gradient; exact below 2**24. Among equal scores the lowest index counts, so that the gradient
+    does not depend on the order of tiles and devices.
     """
 
     def start(self, side: SideRows) -> Stats:
@@ -126,9 +126,6 @@ class Hardest:
         place = jax.lax.pmin(place, axes)
         return {"best": own_rows(best, axes), "place": own_rows(place, axes)}
 
-    def finish(self, stats: Stats) -> Stats:
-        return stats
-
     def pull(
         self, logits: jax.Array, tile: Tile, local: SavedRows, rotating: SavedRows
     ) -> jax.Array:
@@ -142,8 +139,8 @@ class Hardest:
 
 
 @dataclass(frozen=True)
-class Hinges:
-    """Sum over the negatives of a row of [margin + logit - score of its pair]+; a `Reduction`.
+class Hinges(Reduction):
+    """Sum over the negatives of a row of [margin + logit - score of its pair]+.
 
     The weight of a row (`SideRows.weight`) is the score of its pair, without gradient. Finished:
     `cost`, the sum; `count`, the number of hinges above 0, and `best`, the largest negative, both
@@ -174,17 +171,6 @@ class Hinges:
 
         of_rows, of_columns = self._excess(logits, tile)
         return along(1, of_rows), along(0, of_columns)
-
-    def merge(self, a: Stats, b: Stats) -> Stats:
-        sums = {name: a[name] + b[name] for name in ("cost", "count")}
-        return {"best": jnp.maximum(a["best"], b["best"]), **sums}
-
-    def merge_devices(self, stats: Stats, axes: Axes) -> Stats:
-        sums = {name: scatter_sum(stats[name], axes) for name in ("cost", "count")}
-        return {"best": own_rows(jax.lax.pmax(stats["best"], axes), axes), **sums}
-
-    def finish(self, stats: Stats) -> Stats:
-        return stats
 
     def pull(
         self, logits: jax.Array, tile: Tile, local: SavedRows, rotating: SavedRows

@@ -27,7 +27,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from big_retrieval.config import AtLeast0, Config, NotNegative, register
+from big_retrieval.config import AtLeast0, Config, NotNegative, is_lexical, register
 from big_retrieval.config.heads import LOCAL_TOP_K
 from big_retrieval.losses import activity
 from big_retrieval.losses.context import Context, Result
@@ -74,19 +74,17 @@ class Vdr(PairLoss):
 
     def check(self, config: Config, path: str) -> Iterator[str]:
         yield from super().check(config, path)
-        if not self.lexical(config):
-            names = self.compares(config)
-            fields = {name: field for name, field in config.fields.items() if name in names}
-            name = next(name for name, field in fields.items() if not field.head.lexical)
+        dense = [name for name in self.compares(config) if not is_lexical(config, name)]
+        if dense:
             yield (
-                f"{path}.type 'vdr' compares lexical representations: set config.fields."
-                f"{name}.head.type to 'lexical', or take another loss."
+                f"{path}.type 'vdr' compares lexical representations. Set config.fields."
+                f"{dense[0]}.head.type to 'lexical', or use another loss."
             )
         mask = self.mask
         if self.false_negatives == "positives" and mask.apply != "none":
-            yield f"{path}.mask.apply goes with false_negatives 'keep' or 'mask' only."
+            yield f"{path}.mask.apply needs false_negatives 'keep' or 'mask'."
         if mask.apply in ("bag", "both") and not self.bag:
-            yield f"{path}.mask.apply is {mask.apply!r}, but {path}.bag is False: set it to True."
+            yield f"{path}.mask.apply {mask.apply!r} needs {path}.bag=True."
         yield from self._words(config, path)
 
     def _words(self, config: Config, path: str) -> Iterator[str]:
@@ -109,8 +107,8 @@ class Vdr(PairLoss):
             fixes = [fix for fix, needed in needs[side].items() if needed]
             if fixes and not texts:
                 yield (
-                    f"{path} takes the words of the {side} side, which has no text field: turn "
-                    f"the sides around (config.fields.<field>.side), or set {' and '.join(fixes)}."
+                    f"{path} reads the words of the {side} side, which has no text field. Exchange "
+                    f"the sides (config.fields.<field>.side), or set {' and '.join(fixes)}."
                 )
 
     def __call__(self, context: Context) -> Result:

@@ -18,6 +18,7 @@ from big_retrieval.losses import core
 from big_retrieval.losses.blockwise import block_size
 from big_retrieval.losses.contrastive import contrastive_loss, sigmoid_loss
 from big_retrieval.losses.pairwise import Execution, PairBatch
+from big_retrieval.losses.tiles import SideRows, SoftmaxReduction
 
 MIB = 2**20
 DIM = 512
@@ -109,9 +110,20 @@ def test_eight_devices(exchange: str, name: str, tokens: int, limit: int) -> Non
     assert sum(item.wire_bytes for item in found) == pytest.approx(expected, rel=0.1)
 
 
-def test_auto_gathers_up_to_256_mib() -> None:
-    assert [core.chosen("auto", size) for size in (2**28, 2**28 + 1)] == ["gather", "ring"]
-    assert core.chosen("ring", 1) == "ring"
+@pytest.mark.parametrize(
+    ("exchange", "rows", "ring"),
+    [
+        ("auto", 2**17, False),
+        ("auto", 2**17 + 1, True),
+        ("ring", 8, True),
+        ("gather", 2**18, False),
+    ],
+)
+def test_auto_gathers_up_to_256_mib(exchange: core.Exchange, rows: int, ring: bool) -> None:
+    sweep = core.TileSweep(topology_part("sphere"), SoftmaxReduction(), "keep", block=8)
+    embeddings: Any = jax.ShapeDtypeStruct((rows, 1, DIM), jnp.float32)
+    index: Any = None
+    assert core.on_mesh(sweep, exchange, SideRows(embeddings, index, index)).ring == ring
 
 
 def test_blocks_of_wide_rows_are_smaller_on_tpus() -> None:

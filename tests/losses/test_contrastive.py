@@ -1,5 +1,7 @@
 """The contrastive loss against its definition, with weights, padding, ties and many devices."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -111,31 +113,22 @@ def test_accuracy_has_no_gradient_and_scale_has() -> None:
     assert float(slopes[1]) == 0.0
 
 
-@pytest.mark.parametrize("name", ["sphere", "euclidean", "oblique", "geodesic"])
-def test_eight_devices_equal_one(name: str) -> None:
-    """Rows sharded under jit: value and gradients as of a plain float64 computation."""
-    top = topology_part(name)
+def test_sharded_rows_without_set_mesh_equal_one_device() -> None:
+    """Value and gradients of rows that are sharded under jit equal a float64 computation."""
     a, b = pair(0, 16)
     valid = np.arange(16) < 13
 
     def loss(a: jax.Array, b: jax.Array, t: jax.Array, valid: jax.Array) -> jax.Array:
-        p, q = top.project(a), top.project(b)
-        return contrastive_loss(PairBatch(p, q, top, jnp.exp(t), valid=valid))[0]
+        p, q = TOP.project(a), TOP.project(b)
+        return contrastive_loss(PairBatch(p, q, TOP, jnp.exp(t), valid=valid))[0]
 
     grad = jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2)))
     with jax.enable_x64(True):
         expected = jax.device_get(grad(jnp.asarray(a), jnp.asarray(b), jnp.asarray(1.0), valid))
-    mesh = device_mesh(8)
-    rows = NamedSharding(mesh, P("data"))
+    rows = NamedSharding(device_mesh(8), P("data"))
     placed = [jax.device_put(x, rows) for x in (np.float32(a), np.float32(b))]
-    got = grad(*placed, jnp.asarray(1.0), jax.device_put(valid, rows))
-    assert_trees_close(jax.device_get(got), expected)
-
-
-def test_different_numbers_of_rows() -> None:
-    a, b = pair(0, 4)
-    with pytest.raises(UserError, match=r"4.*3"):
-        run(a, b[:3])
+    value = grad(*placed, jnp.asarray(1.0), jax.device_put(valid, rows))
+    assert_trees_close(jax.device_get(value), expected)
 
 
 @pytest.mark.parametrize("name", ["sphere", "euclidean", "oblique", "geodesic"])
@@ -154,36 +147,31 @@ def test_edges_are_finite(name: str) -> None:
     assert all(np.isfinite(g).all() for g in grads)
 
 
-def test_ids_are_needed() -> None:
-    a, b = pair(0, 4)
-    with pytest.raises(UserError, match="false_negatives 'mask' needs query_id or document_id"):
-        contrastive_loss(PairBatch(jnp.asarray(a), jnp.asarray(b), TOP, false_negatives="mask"))
+@pytest.mark.parametrize(
+    ("rows", "false_negatives", "words"),
+    [
+        (3, "keep", r"\(4, 2, 4\).*\(3, 2, 4\)"),
+        (4, "mask", "false_negatives 'mask' needs query_id or document_id"),
+        (4, "keep", "4 rows does not divide over 8"),
+    ],
+)
+def test_impossible_batches_are_rejected(rows: int, false_negatives: Any, words: str) -> None:
+    a, b = (jnp.asarray(x, jnp.float32) for x in pair(0, 4))
+    with jax.set_mesh(device_mesh(8)), pytest.raises(UserError, match=words):
+        contrastive_loss(PairBatch(a, b[:rows], TOP, false_negatives=false_negatives))
 
 
-def test_rows_that_do_not_divide_over_the_mesh() -> None:
-    a, b = (jnp.asarray(x, jnp.float32) for x in pair(0, 6))
-    with (
-        jax.set_mesh(device_mesh(4)),
-        pytest.raises(UserError, match="6 rows does not divide over 4"),
-    ):
-        contrastive_loss(PairBatch(a, b, TOP))
-
-
-def test_twice_the_pair_is_its_own_positive() -> None:
-    """A batch that holds each pair twice: as negatives they cost log 2 more; masked, nothing."""
+def test_repeated_pairs_cost_log_2_as_negatives() -> None:
+    """Each pair is twice in the batch; masked, the other copy of the pair costs nothing."""
     with jax.enable_x64(True):
         a, b = (np.concatenate([x, x]) for x in pair(0, 5))
         p, q = TOP.project(jnp.asarray(a)), TOP.project(jnp.asarray(b))
         ids = jnp.asarray([0, 1, 2, 3, 4] * 2)
 
         def loss(rows: int, mode: str) -> float:
-            given = TOP, 4.0
-            rest = {"document_id": ids[:rows], "false_negatives": mode}
-            return float(
-                jax.jit(lambda q, p: contrastive_loss(PairBatch(q, p, *given, **rest))[0])(
-                    q[:rows], p[:rows]
-                )
-            )
+            keys: Any = {"document_id": ids[:rows], "false_negatives": mode}
+            run = jax.jit(lambda q, p: contrastive_loss(PairBatch(q, p, TOP, 4.0, **keys))[0])
+            return float(run(q[:rows], p[:rows]))
 
         once = loss(5, "keep")
         assert loss(10, "keep") == pytest.approx(once + np.log(2))

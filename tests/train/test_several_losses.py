@@ -129,9 +129,9 @@ def test_a_bound_that_is_not_reached_is_told_and_what_to_change() -> None:
     assert not told(0, 5.0)  # within the bound again; lambda has only to come down
     (sentence,) = told(50, 4.9)
     assert "the loss 'decode' is 0.512 and was above its bound 0.2 in the last 50 steps" in sentence
-    assert "with a multiplier of 4.9: raise config.losses.decode.constraint.bound" in sentence
+    assert "with a multiplier of 4.9. Raise config.losses.decode.constraint.bound" in sentence
     (sentence,) = told(7, 5.0)
-    assert "with a multiplier of 5, its ceiling: raise" in sentence
+    assert "with a multiplier of 5 (the maximum). Raise" in sentence
 
 
 RING = {**mesh_keys(data=4, fsdp=2), "losses__main__exchange": "ring"}
@@ -188,7 +188,7 @@ def test_weights_are_factors_and_one_more_loss_changes_no_drawn_parameter(tmp_pa
         ({"losses__main__constraint__momentum": 1.0}, "momentum is 1.0; it must be at least 0 and"),
         ({"losses__main__constraint__max": -1.0}, "max is -1.0; it must be above config.losses."),
         ({"losses__main__constraint__start": 101.0}, "start is 101.0; it must be from config.los"),
-        ({"losses__main__query": ("image",)}, "names 'image', which is no field of the side 'que"),
+        ({"losses__main__query": ("image",)}, "config.losses.main.query: 'image' is not a query field"),
         (
             {"losses__main__topology": "sphear"},
             "config.losses.main.topology: topology 'sphear' is unknown (did you mean 'sphere'?)",
