@@ -71,7 +71,7 @@ def run(config: Any, rounds: int, profile: str, compile_only: bool) -> dict[str,
 
     parts = build(config, jax.devices())
     shapes, start = abstract_batch(parts.config, parts.mesh), time.perf_counter()
-    compiled = compile_step(parts.step, parts.abstract, shapes, parts.mesh)
+    compiled = compile_step(parts.steps[0], parts.abstract, shapes, parts.mesh)
     memory: Any = compiled.memory_analysis()
     row: dict[str, Any] = {
         "batch": config.batch_size,

@@ -112,7 +112,7 @@ def compile_ours(config: Any, vocab: int) -> tuple[Any, Any]:
     check(config)
     mesh = parallel.make_mesh(config, jax.devices()[:1])
     parts = build_model(config, mesh, vocab_size=vocab, total_steps=config.total_steps)
-    return parts, compile_step(parts.step, parts.abstract, abstract_batch(config, mesh), mesh)
+    return parts, compile_step(parts.steps[0], parts.abstract, abstract_batch(config, mesh), mesh)
 
 
 def our_step(parts: Any, compiled: Any, arrays: Mapping[str, Any]) -> tuple[Any, Callable[[], Any]]:

@@ -33,7 +33,7 @@ def main() -> None:
 
     def save(number: int, frame: FrameType | None) -> None:
         (folder / "saved").write_text("")
-        print("stopped after step 1 of 200; to go on, repeat the same command", flush=True)
+        print("stopped after step 1 of 200; to continue, repeat the same command", flush=True)
         os._exit(0)
 
     signal.signal(signal.SIGTERM, signal.SIG_IGN if mode == "deaf" else save)

@@ -314,8 +314,8 @@ SPOILT: list[tuple[bytes | None, list[str]]] = [
     (b"\xff\xfe\x00", ["config.json is not readable JSON"]),
     (b"[" * 100_000, ["config.json is not readable JSON", "the newest checkpoint"]),
     (b'{"data": {"type": ["scenes"]}}', ["config.data.type is ['scenes']"]),
-    (b"[]", ["config.json is no configuration"]),
-    (b'{"a": 1}', ["config.json is no configuration", "config.a"]),
+    (b"[]", ["config.json is not a config"]),
+    (b'{"a": 1}', ["config.json is not a config", "config.a"]),
 ]
 
 
@@ -333,7 +333,7 @@ def test_train_leaves_a_folder_with_a_spoilt_config(
 def test_train_leaves_a_folder_with_another_config(finished: Path) -> None:
     before = every_file(finished)
     answer = run(QUICK, *SMALL, f"--workdir={finished}")
-    refused(answer, str(finished), "config.batch_size = 16, this run has 8", "another --workdir")
+    refused(answer, str(finished), "config.batch_size was 16, now 8", "another --workdir")
     assert every_file(finished) == before
 
 

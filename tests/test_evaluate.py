@@ -61,7 +61,7 @@ def test_untrained_model_is_the_start_of_a_run(tmp_path: Path, said: list[str]) 
         same = jax.tree.map(np.array_equal, model.weights, jax.device_get(expected))
         assert all(jax.tree.leaves(same))
         assert model.tokenizer.to_json() == run.tokenizer.to_json()
-        assert f"untrained: all parameters are random, of config.seed {config.seed}" in said
+        assert f"untrained model: parameters from random, config.seed {config.seed}" in said
         kernels.append(np.asarray(model.weights["image_head"]["kernel"]))
     assert not np.array_equal(*kernels)
 
@@ -78,7 +78,7 @@ def test_untrained_writes_all_metrics(
     assert set(found) == METRICS
     printed = capsys.readouterr().out
     assert "evaluating the untrained model" in printed
-    assert "of config.seed 0" in printed
+    assert "random, config.seed 0" in printed
     assert [path.name for path in (tmp_path / "new").iterdir() if path.is_file()] == [
         "evaluation.json"
     ]
@@ -99,7 +99,7 @@ def test_untrained_logs_a_start_that_is_not_random(
     capsys.readouterr()
     command(tiny(evals=evals, init=init, seed=5, **vocabulary), tmp_path / "new", untrained=True)
     printed = capsys.readouterr().out
-    assert "untrained, but not random: it starts from what config.init names" in printed
+    assert "untrained model: parameters from config.init" in printed
     assert "init: " in printed
     found = json.loads((tmp_path / "new" / "evaluation.json").read_text())
     assert found.pop("checkpoint") == "config.init"

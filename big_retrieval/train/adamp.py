@@ -1,9 +1,9 @@
 """AdamP: Adam that does not let the norm of scale-invariant weights grow.
 
-"AdamP: Slowing Down the Slowdown for Momentum Optimizers on Scale-invariant Weights". A weight in
-front of a norm is scale-invariant: its gradient is orthogonal to it, but momentum is not, so that
-its norm grows and its effective rate shrinks. Where gradient and weight are found to be orthogonal,
-the part of the update along the weight is taken out.
+"AdamP: Slowing Down the Slowdown for Momentum Optimizers on Scale-invariant Weights". A weight
+before a norm is scale-invariant: its gradient is orthogonal to it, but momentum is not, so that its
+norm grows and its effective rate shrinks. If gradient and weight are orthogonal, AdamP removes the
+part of the update along the weight.
 """
 
 import math
@@ -28,14 +28,14 @@ def scale_by_adamp(
     decay_ratio: float = 0.1,
     nesterov: bool = False,
 ) -> optax.GradientTransformation:
-    """From gradients to AdamP's updates, before the learning rate.
+    """Returns a transformation of gradients to AdamP's updates, before the learning rate.
 
     Args:
-      output_axis: tree of ints like the parameters: the axis of a weight whose entries are units of
-        the layer's output; each unit is tested for itself first, then all together.
+      output_axis: tree of ints like the parameters: axis of a weight whose entries are units of the
+        layer's output. The test is for each unit first, then for all units together.
       weight_decay: tree of numbers like the parameters; this times the parameter is added.
-      delta: weights count as scale-invariant where |cosine| < delta / sqrt(size).
-      decay_ratio: factor of the weight decay of these.
+      delta: weights count as scale-invariant if |cosine| < delta / sqrt(size).
+      decay_ratio: factor of the weight decay of scale-invariant weights.
     """
 
     def update(grads: Any, state: Any, params: Any = None) -> tuple[Any, optax.ScaleByAdamState]:
@@ -45,7 +45,7 @@ def scale_by_adamp(
         nu = jax.tree.map(lambda v, g: b2 * v + (1 - b2) * jnp.square(g), state.nu, grads)
         first, second = 1 - b1**count, 1 - b2**count  # both means begin at 0
 
-        def one(g: Any, m: Any, v: Any, p: Any, axis: int, decay: float) -> jax.Array:
+        def update_of(g: Any, m: Any, v: Any, p: Any, axis: int, decay: float) -> jax.Array:
             ahead = b1 * m + (1 - b1) * g if nesterov else m
             step = ahead / (jnp.sqrt(v) / jnp.sqrt(second).astype(v.dtype) + eps)
             ratio: Any = 1.0
@@ -54,7 +54,7 @@ def scale_by_adamp(
             step = step / first.astype(step.dtype)
             return step + decay * ratio * p if decay else step
 
-        updates = jax.tree.map(one, grads, mu, nu, params, output_axis, weight_decay)
+        updates = jax.tree.map(update_of, grads, mu, nu, params, output_axis, weight_decay)
         return updates, optax.ScaleByAdamState(count, mu, nu)
 
     return optax.GradientTransformation(optax.scale_by_adam().init, update)  # type: ignore
@@ -65,17 +65,15 @@ def _project(
 ) -> tuple[jax.Array, jax.Array]:
     """Returns the update without the radial part of scale-invariant views, and the decay factor."""
     units = tuple(i for i in range(p.ndim) if i != axis % p.ndim)  # one vector per output unit
-    decay = jnp.ones((), p.dtype)
-    found = jnp.zeros((), bool)
-    out = step
+    decay, done, out = jnp.ones((), p.dtype), jnp.zeros((), bool), step
     for axes in (units, tuple(range(p.ndim))):  # the first view that fits decides
         size = math.prod(p.shape[i] for i in axes)
         fits = jnp.max(_cosine(g, p, axes, eps)) < delta / math.sqrt(size)
         unit = p / (_norm(p, axes) + eps)
         radial = unit * jnp.sum(unit * step, axes, keepdims=True)
-        out = jnp.where(fits & ~found, step - radial, out)
+        out = jnp.where(fits & ~done, step - radial, out)
         decay = jnp.where(fits, ratio, decay)
-        found |= fits
+        done |= fits
     return out, decay
 
 
@@ -84,6 +82,6 @@ def _norm(x: jax.Array, axes: View) -> jax.Array:
 
 
 def _cosine(x: jax.Array, y: jax.Array, axes: View, eps: float) -> jax.Array:
-    """|cosine| between two weights, along some axes."""
+    """Computes |cosine| of two weights along some axes."""
     lengths = jnp.maximum(_norm(x, axes), eps) * jnp.maximum(_norm(y, axes), eps)
     return jnp.abs(jnp.sum(x * y, axes, keepdims=True) / lengths)

@@ -1,4 +1,4 @@
-"""Model, objective, optimizer and steps of a config, and the first state. Needs no run folder."""
+"""Model, objective, optimizer and steps of a config, and the first state, without a run folder."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -34,11 +34,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class BuiltModel:
-    """The parts of a run that need no data; full-size configs are compiled from these.
+    """The parts of a run that need no data.
 
     Attributes:
       config: checked.
-      updates: optimizer with the phases of the run.
       steps: training step of each phase, not compiled.
       draw: creates the random state of step 0 on the mesh.
       abstract: state without values, with shardings.
@@ -54,11 +53,6 @@ class BuiltModel:
     draw: Callable[[], TrainState]
     abstract: Any
     undivided: Sequence[str]
-
-    @property
-    def step(self) -> Step:
-        """Training step of the first phase."""
-        return self.steps[0]
 
     @property
     def parameters(self) -> dict[str, int]:
@@ -106,10 +100,9 @@ def build_model(
 def _check_names(params: Any) -> None:
     """Raises if the name of a parameter has a slash, which separates the names of modules."""
     for path, _ in jax.tree_util.tree_flatten_with_path(nn.unbox(params))[0]:
-        for key in path:
-            if "/" in str(key.key):
-                names = ", ".join(repr(each.key) for each in path)
-                raise UserError(f"A parameter has a slash in its name ({names}). Rename it.")
+        names = [str(key.key) for key in path]
+        if "/" in "".join(names):
+            raise UserError(f"A parameter has a slash in its name ({names}). Rename it.")
 
 
 def _check_vocabulary(config: Config, vocab_size: int) -> None:
@@ -119,7 +112,7 @@ def _check_vocabulary(config: Config, vocab_size: int) -> None:
         if rows is not None and rows < vocab_size:
             raise UserError(
                 f"config.towers.{name}.vocab_size is {rows}, but the tokenizer has {vocab_size} "
-                "ids: give at least as many rows, or None for as many."
+                "ids. Raise it, or set None for the tokenizer's size."
             )
 
 
@@ -152,22 +145,22 @@ def first_state(parts: BuiltModel, tokenizer: FixedLengthTokenizer) -> TrainStat
 def _params_of_towers(
     config: Config, params: Any, tokenizer: FixedLengthTokenizer
 ) -> dict[str, np.ndarray]:
-    """Returns path -> array of the parameters that towers read from their own files."""
+    """Returns name -> array of the parameters that towers read from their own files."""
     leaves, arrays = names_of(params), {}
     for name, tower in config.towers.items():
 
         def drawn(path: str, name: str = name) -> np.ndarray:
             return parallel.fetch(leaves[f"{name}/{path}"])
 
-        given = tower.first_values(drawn, tokenizer)
-        for note in given.notes:
+        first = tower.first_values(drawn, tokenizer)
+        for note in first.notes:
             log.info(f"{name}: {note}")
-        for path, array in given.params.items():
+        for path, array in first.params.items():
             expected = leaves[f"{name}/{path}"].shape
             if array.shape != expected:
                 raise UserError(
-                    f"config.towers.{name}: {path} is to start from an array of the shape "
-                    f"{array.shape}, but the parameter has {expected}; make its keys fit."
+                    f"config.towers.{name}: the initial value of {path} has shape {array.shape}, "
+                    f"but the parameter has {expected}. Change the keys of the tower."
                 )
             arrays[f"{name}/{path}"] = array
     return arrays
@@ -182,9 +175,7 @@ def run_length(config: Config, records: int) -> int:
 
 
 def untrained(config: Config, *, batch_size: int) -> TrainedModel:
-    """Returns the model of a run's step 0, on all devices of this machine.
-
-    It has the tokenizer that the run would make. No run folder is created or read.
+    """Returns the model of a run's step 0 with its tokenizer, on all devices of this machine.
 
     Raises:
       UserError: an impossible configuration, missing training data, or a checkpoint in
@@ -200,9 +191,7 @@ def untrained(config: Config, *, batch_size: int) -> TrainedModel:
         total_steps=run_length(config, len(source)),
         words=tokenizer,
     )
-    if config.init:
-        log.info("untrained, but not random: it starts from what config.init names")
-    else:
-        log.info(f"untrained: all parameters are random, of config.seed {config.seed}")
+    origin = "config.init" if config.init else f"random, config.seed {config.seed}"
+    log.info(f"untrained model: parameters from {origin}")
     weights = jax.device_get(first_state(parts, tokenizer).weights)
     return put_together(Path("start"), config, tokenizer, weights, batch_size)

@@ -15,7 +15,8 @@ import numpy as np
 import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 
-from big_retrieval.config import schema
+from big_retrieval.config import Config, schema
+from big_retrieval.data.text.tokenizers import FixedLengthTokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.inference.fingerprint import versions
 from big_retrieval.inference.load import TrainedModel
@@ -36,9 +37,9 @@ from big_retrieval.runtime import locks
 log = logging.getLogger(__name__)
 # Seconds that Orbax waits for a save, by a clock that may jump. The watchdog ends a hanging save.
 PATIENCE = 10**9
-# Bytes of the smallest part of a replicated array that Orbax lets one device write. The loop waits
-# while arrays are cut into parts: every shape compiles a program, which runs at every save. (120
-# arrays of a few KB on 8 virtual devices: 3 s at the first save, 0.4 s at others; uncut, 0.1 s.)
+# Minimum bytes of a part of a replicated array that one device writes. The loop waits while Orbax
+# cuts arrays into parts: every shape compiles a program, which runs at every save. (120 arrays of a
+# few KB on 8 virtual devices: 3 s at the first save, 0.4 s at others; uncut, 0.1 s.)
 SMALLEST_PART = 1 << 16
 
 
@@ -59,7 +60,7 @@ class Checkpoints:
         best_metric: str = "",
         best_mode: str = "max",
     ) -> None:
-        """Opens the folder; reads and writes nothing yet.
+        """Opens the folder without reading or writing.
 
         Args:
           files: small files that every checkpoint contains (config.json, tokenizer.json).
@@ -96,12 +97,12 @@ class Checkpoints:
             if jax.process_count() > 1:
                 multihost_utils.sync_global_devices(f"checkpoint {step}")
             self._orbax.save(folder.resolve() / "state", state)
-        except OSError as problem:
-            raise self._cannot_save(problem) from problem
+        except OSError as error:
+            raise self._save_error(error) from error
         self._saving = self._executor.submit(self._finish, folder, dict(meta))
 
     def _clear(self, folder: Path) -> None:
-        """Removes the rest of a killed save; moves a finished checkpoint aside."""
+        """Removes files of a killed save; moves a finished checkpoint aside."""
         if (folder / MANIFEST).exists() and not folder.is_symlink():
             durable.replace(folder, durable.free_name(folder, "replaced"))
         else:
@@ -111,25 +112,25 @@ class Checkpoints:
         """Adds the metrics of a late evaluation to a finished checkpoint.
 
         Raises:
-          UserError: they cannot be written.
+          UserError: the file cannot be written.
         """
         if jax.process_index() != 0:
             return
         locks.check()
         try:
             write_evaluation(self.root / str(step), metrics)
-        except OSError as problem:
-            raise self._cannot_save(problem) from problem
+        except OSError as error:
+            raise self._save_error(error) from error
 
     def values(self, step: int) -> dict[str, Any]:
-        """Returns a verified checkpoint's values of training and evaluation; {} if not logged."""
+        """Returns the training and evaluation metrics of a verified step; {} if not logged."""
         meta = read_meta(self.root / str(step))
         return {**meta.get("training", {}), **meta["metrics"]}
 
     def _finish(self, folder: Path, meta: dict[str, Any]) -> None:
         try:
             self._orbax.wait_until_finished()
-            locks.check()  # of another owner's folder nothing may be pruned
+            locks.check()  # another run may own the folder now
             if jax.process_index() == 0:
                 for name, data in {**self._files, "meta.json": to_json(meta)}.items():
                     (folder / name).write_bytes(data)  # the manifest syncs them
@@ -137,47 +138,47 @@ class Checkpoints:
                     with contextlib.suppress(FileNotFoundError):
                         durable.sync_file(path)
                 write_manifest(folder)
-                # From here on this checkpoint survives a power loss.
-                with contextlib.suppress(OSError):  # older ones are tried again after the next save
+                # The checkpoint now survives a power loss.
+                with contextlib.suppress(OSError):  # the next save prunes again
                     self._prune()
         except UserError:  # from `locks.check`: another run owns the folder
             raise
-        except BaseException as problem:
-            lost = isinstance(problem, jax.errors.JaxRuntimeError)  # another process is gone
-            error = problem if lost else self._cannot_save(problem)
+        except BaseException as cause:
+            lost = isinstance(cause, jax.errors.JaxRuntimeError)  # another process has ended
+            error = cause if lost else self._save_error(cause)
             if jax.process_index() == 0 and not (folder / MANIFEST).exists():
                 with contextlib.suppress(OSError):
                     durable.remove(folder)
-            raise error from None if lost else problem
+            raise error from None if lost else cause
 
     def wait(self) -> None:
         """Waits until the last save is complete.
 
         Raises:
-          UserError: it failed.
-          JaxRuntimeError: another process of the run is gone.
+          UserError: the save failed.
+          JaxRuntimeError: another process of the run has ended.
         """
         saving, self._saving = self._saving, None
         if saving is not None:
             saving.result()
 
-    def _cannot_save(self, problem: BaseException) -> UserError:
+    def _save_error(self, cause: BaseException) -> UserError:
         """Returns the error of a failed save: folder, free space and newest checkpoint."""
         kept = "the newest checkpoint"
-        with contextlib.suppress(OSError):  # the disk may have failed altogether
+        with contextlib.suppress(OSError):  # the disk may have failed
             steps = complete_steps(self.root)
             kept = f"checkpoint {steps[-1]}" if steps else "the beginning"
-        return write_error(self.root, problem, "a checkpoint", kept)
+        return write_error(self.root, cause, "a checkpoint", kept)
 
     def _best_first(self, steps: list[int]) -> list[int]:
-        """Returns the steps that have the metric, best first; of equal ones the later first."""
+        """Returns the steps with the metric: best first, later first among equal values."""
         metric, sign = self._best
         scores = {}
         for step in steps if metric else ():
             try:
                 value = read_meta(self.root / str(step))["metrics"].get(metric, math.nan)
-            except (OSError, ValueError, KeyError) as problem:  # damaged since it was written
-                log.warning(f"checkpoints/{step}: meta.json cannot be read ({problem!r})")
+            except (OSError, ValueError, KeyError) as error:  # damaged since it was written
+                log.warning(f"checkpoints/{step}: meta.json cannot be read ({error!r})")
                 continue
             if not math.isnan(value):
                 scores[step] = sign * value
@@ -190,7 +191,7 @@ class Checkpoints:
     def _prune(self) -> None:
         """Removes checkpoints except the newest two and the best, and older incomplete folders.
 
-        A step that is a link to another folder loses only the link.
+        If a step is a link to another folder, only the link is removed.
         """
         steps = complete_steps(self.root)
         kept = {*steps[-2:], *self._best_first(steps)[:1]}
@@ -198,9 +199,9 @@ class Checkpoints:
             step = step_of(path.name)
             if step is None or step in kept or step > steps[-1]:
                 continue
-            with contextlib.suppress(OSError):  # tried again after the next save
+            with contextlib.suppress(OSError):  # the next save prunes again
                 if path.is_dir() and not path.is_symlink():
-                    (path / MANIFEST).unlink(missing_ok=True)  # from here on it is incomplete
+                    (path / MANIFEST).unlink(missing_ok=True)  # makes the checkpoint incomplete
                 durable.remove(path)
 
     def newest(self) -> int | None:
@@ -208,28 +209,27 @@ class Checkpoints:
         return self._first_intact(lambda steps: steps[::-1])
 
     def best(self) -> int | None:
-        """Returns the best intact step likewise; None if no checkpoint has the metric."""
+        """Returns the best intact step, like `newest`; None if no checkpoint has the metric."""
         return self._first_intact(self._best_first)
 
     def _first_intact(self, order: Callable[[list[int]], list[int]]) -> int | None:
-        found = -1
+        step = -1
         if jax.process_index() == 0:
-            found = next(filter(self._is_intact, order(complete_steps(self.root))), -1)
+            step = next(filter(self._is_intact, order(complete_steps(self.root))), -1)
         if jax.process_count() > 1:
-            found = int(multihost_utils.broadcast_one_to_all(np.int32(found)))
-        return None if found < 0 else found
+            step = int(multihost_utils.broadcast_one_to_all(np.int32(step)))
+        return None if step < 0 else step
 
     def _is_intact(self, step: int) -> bool:
         """Verifies a checkpoint; moves a damaged one aside."""
         folder = self.root / str(step)
-        problem = damage(folder)
-        if problem is None:
-            return True
-        aside = durable.free_name(folder, "damaged")
-        folder.rename(aside)
-        self.damaged = True
-        log.warning(f"checkpoints/{step} is damaged ({problem}); moved aside to {aside}")
-        return False
+        reason = damage(folder)
+        if reason is not None:
+            aside = durable.free_name(folder, "damaged")
+            folder.rename(aside)
+            self.damaged = True
+            log.warning(f"checkpoints/{step} is damaged ({reason}); moved to {aside}")
+        return reason is None
 
     def restore(self, step: int, abstract: Any) -> Any:
         """Returns the state of a verified step with the shardings of `abstract`, on any mesh.
@@ -242,16 +242,16 @@ class Checkpoints:
         tree = saved.item_metadata.tree
         parts = (part.name for part in dataclasses.fields(abstract))
         missing = next((f"it has no {name}" for name in parts if name not in tree), None)
-        problem = missing or _misfit(tree, abstract)
-        if problem is not None:
+        reason = missing or _misfit(tree, abstract)
+        if reason is not None:
             raise UserError(
-                f"{folder.parent} does not fit this run: {problem}. Use the version of the code "
-                "that wrote it, or start anew in another --workdir."
+                f"{folder.parent} does not fit this run: {reason}. Use the version of the code "
+                "that wrote it, or start from scratch in another --workdir."
             )
         return self._orbax.restore(folder, abstract)
 
     def close(self) -> None:
-        """Waits for the last save and frees threads."""
+        """Waits for the last save and ends the threads."""
         self.wait()
         self._executor.shutdown()
         self._orbax.close()
@@ -263,10 +263,6 @@ def write_model(model: TrainedModel, folder: Path) -> None:
     Raises:
       UserError: the folder cannot be written.
     """
-    files = {
-        "config.json": to_json(schema.to_plain(model.config)),
-        "tokenizer.json": model.tokenizer.to_json().encode(),
-    }
     meta = {
         "step": 0,
         "metrics": {},
@@ -274,13 +270,19 @@ def write_model(model: TrainedModel, folder: Path) -> None:
         "vocab_size": model.tokenizer.vocab_size,
         "versions": versions(),
     }
-    checkpoints = Checkpoints(folder / "checkpoints", files=files)
-    try:
+    files = model_files(model.config, model.tokenizer)
+    with contextlib.closing(Checkpoints(folder / "checkpoints", files=files)) as checkpoints:
         params = dict(model.weights)
         batch_stats = params.pop("batch_stats", {})
         checkpoints.save(0, {"params": params, "batch_stats": batch_stats}, meta)
-    finally:
-        checkpoints.close()
+
+
+def model_files(config: Config, tokenizer: FixedLengthTokenizer) -> dict[str, bytes]:
+    """Returns the small files of a checkpoint, name -> content."""
+    return {
+        "config.json": to_json(schema.to_plain(config)),
+        "tokenizer.json": tokenizer.to_json().encode(),
+    }
 
 
 def _misfit(saved: Any, abstract: Any) -> str | None:
@@ -290,7 +292,7 @@ def _misfit(saved: Any, abstract: Any) -> str | None:
         if name not in have:
             return f"it has no {name}"
         if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
-            continue  # a random key, which is saved as its numbers
+            continue  # a random key, which is saved as integers
         if tuple(have[name].shape) != array.shape:
             return f"{name} has shape {tuple(have[name].shape)} instead of {array.shape}"
         if have[name].dtype != array.dtype:

@@ -1,4 +1,4 @@
-"""Fingerprints of a run's data, which its checkpoints hold and a resume compares."""
+"""Fingerprints of a run's data: checkpoints contain them, and a resumed run compares them."""
 
 import hashlib
 import json
@@ -10,12 +10,10 @@ from typing import Any
 
 import jax
 
-from big_retrieval.config import Config
-from big_retrieval.data.build import EVALS, RULES, has_other_rules, warn_of_other_evals
+from big_retrieval.data.build import EVALS, RULES, warn_of_other_evals
 from big_retrieval.data.damage import record_at
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.fields.texts import source_texts
-from big_retrieval.data.formats.open_files import expand
 from big_retrieval.data.images.decoding import Encoded
 from big_retrieval.data.mixture import MixedSource
 from big_retrieval.data.sources import RecordSource, evenly_spaced
@@ -23,10 +21,10 @@ from big_retrieval.data.stores.ingest import VERSION
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.runtime import distributed
 
-# Names of fields have no dot.
+# The names of fields have no dot.
 ROWS, TEXTS, IMAGES = "config.data.rows", "config.data", "config.data.images"
 SAMPLED = 32  # records whose texts and image files are compared
-ANEW = "or start anew in another --workdir."
+RESTART = "or start from scratch in another --workdir."
 
 
 def fingerprints(
@@ -36,13 +34,13 @@ def fingerprints(
 ) -> dict[str, str]:
     """Returns fingerprints by name: of the rows, of each field's files, of some texts and images.
 
-    The first process computes them for all, as each may read hundreds of MiB of a shared disk.
+    The first process computes them for all processes: hundreds of MiB may be read.
 
     Args:
-      evals: data of the evaluators by their names.
+      evals: name of an evaluator -> its data.
 
     Raises:
-      UserError: this process reads other rows than the first one.
+      UserError: this process reads other rows than the first process.
     """
     compute: dict[str, Callable[[], str]] = {
         **{name: reader.fingerprint for name, reader in readers.items()},
@@ -60,7 +58,7 @@ def fingerprints(
 
 
 def _check_rows(source: RecordSource) -> None:
-    """Raises a UserError for the first source whose rows are not those of the first process."""
+    """Raises a UserError for the first source whose rows differ from the first process's rows."""
     parts = source.parts.values() if isinstance(source, MixedSource) else [source]
     hashes = [(part, part.fingerprint) for part in parts]
     firsts = [distributed.broadcast(value) for _, value in hashes]
@@ -68,63 +66,33 @@ def _check_rows(source: RecordSource) -> None:
         if value not in ("", first):
             raise UserError(
                 f"process {jax.process_index()} reads other rows of config.data than process 0, in "
-                f"the source of {part.place(0)}: give all hosts the same files."
+                f"the source of {part.place(0)}. Give all hosts the same files."
             )
 
 
-def check_content(
-    folder: Path, config: Config, saved: Mapping[str, str], now: Mapping[str, str]
-) -> None:
+def check_content(folder: Path, saved: Mapping[str, str], now: Mapping[str, str]) -> None:
     """Raises if a checkpoint was trained with other `fingerprints`; warns if evaluators' differ."""
     if jax.process_index() == 0:
         warn_of_other_evals(saved, now)
-    now = {name: value for name, value in now.items() if name != RULES}
-    if all(saved.get(x) == now[x] for x in now):
-        return
-    files = changed_files(folder, config)
-    contents = {
-        ROWS: f"rows than config.data gives now: restore {files}",
-        TEXTS: f"texts than config.data gives now, in as many records: restore {files}",
-        IMAGES: "image files than config.data gives now (the files of some records were compared): "
-        "restore the data",
+    changed = {
+        name
+        for name, value in now.items()
+        if name != RULES and not name.startswith(EVALS) and saved.get(name) != value
     }
-    # Older versions wrote fewer fingerprints.
-    compared = [x for x in now if not x.startswith(EVALS) and (x in saved or x not in contents)]
-    for name in sorted(compared, key=lambda name: name not in contents):
-        if saved.get(name) != now[name]:
-            check_rules(folder, saved)
-            content = contents.get(
-                name,
-                f"content of config.fields.{name}.file (or of the texts that it belongs to) than "
-                "there is now: restore the files",
-            )
-            raise UserError(f"{folder} was trained with other {content}, {ANEW}")
-
-
-def check_rules(folder: Path, saved: Mapping[str, str]) -> None:
-    """Raises if other rules read the data of a checkpoint, whose rows are not those of now."""
-    if has_other_rules(saved):
-        raise UserError(
-            f"{folder} was trained with other rows than config.data gives now, and this version "
-            "reads files by other rules: resume with the version of big_retrieval that wrote the "
-            f"checkpoint, {ANEW}"
-        )
-
-
-def changed_files(folder: Path, config: Config) -> str:
-    """Returns the files of config.data that changed after a checkpoint; if none, all of them."""
-    keys = ("path", "join", "queries", "documents")
-    patterns = [getattr(source, key, "") for source in config.data.inside() for key in keys]
-    patterns = [pattern for pattern in patterns if isinstance(pattern, str) and pattern]
-    paths = [path for pattern in patterns for path in expand(pattern)[0]]
-    written = (folder / "meta.json").stat().st_mtime
-    names = [str(path) for path in paths if path.stat().st_mtime > written] or [*map(str, paths)]
-    more = f" (and {len(names) - 1:,} other files)" if len(names) > 1 else ""
-    return f"{names[0]}{more}" if names else "the data"
+    if not changed:
+        return
+    contents = {
+        ROWS: "rows than config.data has now",
+        TEXTS: "texts than config.data has now",
+        IMAGES: "image files than config.data has now (a sample was compared)",
+    }
+    name = next((name for name in contents if name in changed), min(changed))
+    content = contents.get(name, f"content of config.fields.{name}.file (or of its texts)")
+    raise UserError(f"{folder} was trained with other {content}. Restore the files, {RESTART}")
 
 
 def _some_texts(readers: Mapping[str, FieldReader], source: RecordSource) -> str:
-    """Returns a digest of the texts of evenly spaced records, which shows an edited file."""
+    """Returns a digest of the texts of evenly spaced records."""
     fields = {name: reader for name, reader in readers.items() if reader.field.modality == "text"}
     digest = hashlib.sha256()
     for index in evenly_spaced(len(source), SAMPLED).tolist():

@@ -1,7 +1,6 @@
 """Groups of parameters: `make_updates` gives each group its rule, rates and weight decay.
 
-Patterns are regular expressions that must match a full name. A pattern without a match is an error,
-as it is usually a misspelling.
+Patterns are regular expressions that must match a full name. A pattern without a match is an error.
 """
 
 import re
@@ -45,37 +44,35 @@ def make_updates(config: Optimizer, params: Any, timeline: Timeline) -> Updates:
       UserError: a pattern without a match, overlapping groups or phases, nothing to train, or an
         error of a rule.
     """
-    found = spans(config.phases, timeline)
+    phase_spans = spans(config.phases, timeline)
     axes, params = _first_axes(params), nn.unbox(params)
     outputs = {name: 0 if axis in _TABLES else -1 for name, axis in axes.items()}
     flat = names_of(params)
     owner = assign(config, list(flat))
     groups = {name: group_of(config, key) for name, key in owner.items()}
-    trained = [trained_by(span, groups) for span in found]
-    own = {name for name in config.groups if has_own_rate(config, name)}
+    trained = [trained_by(span, groups) for span in phase_spans]
+    rated = ["", *sorted(name for name in config.groups if has_own_rate(config, name))]
     rates = tuple(
-        {name: rate_of(config, name, span, timeline) for name in sorted(own | {""})}
-        for span in found
+        {name: rate_of(config, name, span, timeline) for name in rated} for span in phase_spans
     )
-    together: dict[tuple[str, tuple[int, ...]], list[str]] = {}
+    by_rule: dict[tuple[str, tuple[int, ...]], list[str]] = {}
     for name in flat:
         phases = tuple(i for i, names in enumerate(trained) if name in names)
-        if phases:
-            # By the rule's text: groups with equal rules share one state.
-            together.setdefault((repr(rule_of(config, owner[name])[1]), phases), []).append(name)
+        if phases:  # groups whose rules have equal text share one state
+            by_rule.setdefault((repr(rule_of(config, owner[name])[1]), phases), []).append(name)
     partitions = {}
-    for number, ((_, phases), names) in enumerate(together.items()):
+    for index, ((_, phases), names) in enumerate(by_rule.items()):
         path, rule = rule_of(config, owner[names[0]])
         decay = {n: decay_of(config, groups[n], n, flat[n], axes[n]) for n in names}
         context = UpdateRuleContext(path, tree_of(decay), tree_of({n: outputs[n] for n in names}))
         tx = _with_decay(rule, context)
-        partitions[f"{rule.type}_{number}"] = Partition(tuple(names), frozenset(phases), tx)
+        partitions[f"{rule.type}_{index}"] = Partition(tuple(names), frozenset(phases), tx)
     clipped = frozenset(name for name in flat if groups[name].clip)
-    return Updates(timeline, found, partitions, owner, rates, clipped, config.clip_norm)
+    return Updates(timeline, phase_spans, partitions, owner, rates, clipped, config.clip_norm)
 
 
 def group_of(config: Optimizer, name: str) -> ParameterGroup:
-    """Returns a group by name; "" is the group of parameters without a group."""
+    """Returns a group by name; "" for the parameters without a group."""
     return config.groups[name] if name else _REST
 
 
@@ -83,7 +80,7 @@ def assign(config: Optimizer, names: Sequence[str]) -> dict[str, str]:
     """Returns the group of every parameter, "" for none.
 
     Raises:
-      UserError: a group without parameters, or two groups of one order that share a parameter.
+      UserError: a group without parameters, or two groups of equal order that share a parameter.
     """
     owner: dict[str, str] = {}
     for key, group in config.ordered_groups():
@@ -93,13 +90,13 @@ def assign(config: Optimizer, names: Sequence[str]) -> dict[str, str]:
             other = owner.setdefault(name, key)
             if other != key and config.groups[other].order == group.order:
                 raise UserError(
-                    f"{path}.pattern and {PATH}.groups.{other}.pattern both match {name!r}: give "
-                    "the group that is to have it the lower order."
+                    f"{path}.pattern and {PATH}.groups.{other}.pattern both match {name!r}. Give "
+                    "one of the groups a lower order."
                 )
         if key not in owner.values():
             raise UserError(
-                f"{path}.pattern: groups of a lower order have all parameters that "
-                f"{group.pattern!r} matches, such as {hits[0]!r}; remove the group, or lower its "
+                f"{path}.pattern: groups of a lower order own all parameters that "
+                f"{group.pattern!r} matches, such as {hits[0]!r}. Remove the group, or lower its "
                 "order."
             )
     return {name: owner.get(name, "") for name in names}
@@ -114,30 +111,27 @@ def matching(pattern: str, names: Sequence[str], key: str) -> list[str]:
     hits = [name for name in names if re.fullmatch(pattern, name)]
     if not hits:
         raise UserError(
-            f"{key}: {pattern!r} matches no parameter; a pattern must match a whole name such as "
+            f"{key}: {pattern!r} matches no parameter. It must match a full name, such as "
             f"{names[0]!r} or {names[-1]!r}."
         )
     return hits
 
 
 def trained_by(span: Span, groups: Mapping[str, ParameterGroup]) -> frozenset[str]:
-    """Returns the parameters that a phase trains.
-
-    Args:
-      groups: name of a parameter -> its group.
+    """Returns the parameters that a phase trains; `groups` maps parameters to groups.
 
     Raises:
-      UserError: a pattern of the phase has no match, or nothing is left to train.
+      UserError: a pattern of the phase has no match, or no parameter is trained.
     """
     names, path = list(groups), f"{PATH}.phases.{span.name}"
-    found = set(matching(span.phase.trainable, names, f"{path}.trainable"))
+    hits = set(matching(span.phase.trainable, names, f"{path}.trainable"))
     if span.phase.frozen:
-        found -= set(matching(span.phase.frozen, names, f"{path}.frozen"))
-    trained = frozenset(name for name in found if not groups[name].frozen)
+        hits -= set(matching(span.phase.frozen, names, f"{path}.frozen"))
+    trained = frozenset(name for name in hits if not groups[name].frozen)
     if not trained and span.name:
-        raise UserError(f"{path} trains no parameter: widen its trainable, or narrow its frozen.")
+        raise UserError(f"{path} trains no parameter. Change its trainable or frozen.")
     if not trained:
-        raise UserError(f"{PATH}.groups freeze all parameters: leave some of them to be trained.")
+        raise UserError(f"{PATH}.groups freeze all parameters. Train some of them.")
     return trained
 
 
@@ -158,13 +152,14 @@ def has_own_rate(config: Optimizer, name: str) -> bool:
 def rate_of(config: Optimizer, name: str, span: Span, timeline: Timeline) -> Rate:
     """Returns the learning rate of a group in a phase, by finished steps of the run.
 
-    The phase's keys for the group win over the group's keys, these over the phase's and the run's.
+    Keys in order of precedence: the phase's keys for the group, the group's, the phase's, the
+    run's.
     """
     group, phase = group_of(config, name), span.phase
-    here = phase.groups.get(name, GroupRate())
-    factor = group.lr_factor if here.lr_factor is None else here.lr_factor
+    in_phase = phase.groups.get(name, GroupRate())
+    factor = group.lr_factor if in_phase.lr_factor is None else in_phase.lr_factor
     base = next(x for x in (group.lr, phase.lr, config.lr) if x is not None)
-    lr = base * factor if here.lr is None else here.lr
+    lr = base * factor if in_phase.lr is None else in_phase.lr
     _, schedule, (start, stop) = schedule_of(config, name, span, timeline)
     share = make_schedule(schedule, stop, start, timeline)
     return lambda step: jnp.asarray(lr * share(step))
@@ -174,13 +169,14 @@ def schedule_of(
     config: Optimizer, name: str, span: Span, timeline: Timeline
 ) -> tuple[str, Schedule, tuple[int, int]]:
     """Returns the schedule of a group in a phase: key, settings, first step and last step + 1."""
-    here = span.phase.groups.get(name, GroupRate())
-    run, own, phase = (0, timeline.total_steps), (span.start, span.stop), f"phases.{span.name}"
+    in_phase = span.phase.groups.get(name, GroupRate())
+    of_run, of_phase = (0, timeline.total_steps), (span.start, span.stop)
+    phase = f"phases.{span.name}"
     choices: list[tuple[str, Schedule, tuple[int, int]]] = [
-        (f"{phase}.groups.{name}.schedule", here.schedule, own),
-        (f"groups.{name}.schedule", group_of(config, name).schedule, run),
-        (f"{phase}.schedule", span.phase.schedule, own),
-        ("schedule", config.schedule, run),
+        (f"{phase}.groups.{name}.schedule", in_phase.schedule, of_phase),
+        (f"groups.{name}.schedule", group_of(config, name).schedule, of_run),
+        (f"{phase}.schedule", span.phase.schedule, of_phase),
+        ("schedule", config.schedule, of_run),
     ]
     key, schedule, steps = next(choice for choice in choices if choice[1].type != SAME)
     return f"{PATH}.{key}", schedule, steps

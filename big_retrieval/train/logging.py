@@ -1,8 +1,8 @@
 """Metrics of a run: files of the run folder, trackers and log lines.
 
-metrics.jsonl gets a line per logged step, flushed at once; a run ends if metrics.jsonl cannot be
-written. curves.csv has the same numbers as a table, and trackers get them, too; a run continues
-without these. results.json has the last value of every metric at the end.
+metrics.jsonl gets a line per logged step, flushed at once; the run ends if metrics.jsonl cannot be
+written. curves.csv and the trackers get the same numbers; a run continues without them.
+results.json has the last value of every metric.
 """
 
 import contextlib
@@ -36,11 +36,10 @@ class Alarms:
     REPEAT = 50
 
     def __init__(self) -> None:
-        """Starts without warnings."""
         self._held: dict[str, int] = {}
 
     def __call__(self, warnings: Iterable[str]) -> None:
-        """Logs warnings, on the first process; warnings that differ only in numbers are equal."""
+        """Logs warnings on the first process; warnings that differ only in numbers are equal."""
         if jax.process_index() != 0:
             return
         now = {re.sub(r"\d[\d.,]*", "#", text): text for text in warnings}
@@ -65,14 +64,13 @@ class Metrics:
 
         Args:
           restored_step: step from which the run continues; None for a new run.
-          config: config of the run, for its trackers; None for the defaults.
+          config: config of the trackers; None for the defaults.
           saved: values of the restored step in its checkpoint.
 
         Raises:
           UserError: metrics.jsonl cannot be written.
         """
-        self._path = workdir / "metrics.jsonl"
-        self._csv = workdir / "curves.csv"
+        self._path, self._csv = workdir / "metrics.jsonl", workdir / "curves.csv"
         self._extras = Extras()
         rows, seen = _rows_until(self._path, restored_step)
         self._step = restored_step
@@ -82,15 +80,15 @@ class Metrics:
                 self.last.update(row)
         if set(saved or {}) - set(self.last):
             log.warning(
-                f"{self._path} lacks values of step {restored_step}, which its checkpoint has: "
-                "rows were lost, so the curves have a gap"
+                f"{self._path} lacks values of step {restored_step} that the checkpoint has: rows "
+                "were lost, so the curves have a gap"
             )
         self.last.update(saved or {})
         self._active = jax.process_index() == 0
         if not self._active:
             return
         self._rows, self._in_csv = len(rows), 0
-        with needed(self._path):
+        with required(self._path):
             write_bytes(self._path, b"".join(_line(row) for row in rows))
             self._file = self._path.open("ab")
         self._trackers = open_all(config or Config(), workdir, restored_step, seen)
@@ -106,8 +104,8 @@ class Metrics:
         self.last.update(values)
         if not self._active:
             return
-        self._own()
-        with needed(self._path):
+        self._check_owner()
+        with required(self._path):
             self._file.write(_line({"step": step, **values}))
             self._file.flush()
         self._rows += 1
@@ -119,14 +117,13 @@ class Metrics:
         for tracker in self._trackers if self._active else ():
             tracker.finish(results)
 
-    def _own(self) -> None:
+    def _check_owner(self) -> None:
         """Raises a UserError if another run has the folder, or metrics.jsonl was replaced."""
         locks.check()
         if not self._exists():
             raise UserError(
-                f"{self._path} was replaced or removed while this run wrote to it, so that rows "
-                "would be lost: repeat the same command, and the run goes on from its newest "
-                "checkpoint."
+                f"{self._path} was replaced or removed while the run wrote to it. Repeat the same "
+                "command to resume from the newest checkpoint."
             )
 
     def _exists(self) -> bool:
@@ -138,15 +135,11 @@ class Metrics:
     def write_curves(self, *, last: bool = False) -> None:
         """Rewrites curves.csv: a row per step, a column per metric.
 
-        Each call reads all rows. It does nothing before a tenth of the rows is new, so that long
-        runs lose no time.
-
-        Args:
-          last: True at the end of the run, to write all rows.
+        Before the `last` call it waits until a tenth of the rows is new, as it reads all rows.
         """
         if not self._active or not (last or self._rows > 1.1 * self._in_csv):
             return
-        if not self._exists():  # the rows are another run's
+        if not self._exists():  # the rows belong to another run
             return
         with self._extras("curves.csv"):
             write_bytes(self._csv, curves(read_rows(self._path)).encode())
@@ -162,23 +155,19 @@ class Metrics:
             return
         self.write_curves(last=True)
         close_all(self._trackers)
-        with needed(self._path):
+        with required(self._path):
             self._file.flush()
             os.fsync(self._file.fileno())
             self._file.close()
 
 
 @contextlib.contextmanager
-def needed(path: Path) -> Iterator[None]:
-    """Returns a context that writes a required file.
-
-    Raises:
-      UserError: the file cannot be written; names the file and the free space of its disk.
-    """
+def required(path: Path) -> Iterator[None]:
+    """Returns a context that writes a file; an OSError becomes a UserError with the free space."""
     try:
         yield
-    except OSError as problem:
-        raise write_error(path, problem, resumes="the newest checkpoint") from problem
+    except OSError as error:
+        raise write_error(path, error, resumes="the newest checkpoint") from error
 
 
 def keep_old(workdir: Path) -> None:
@@ -210,7 +199,7 @@ def _rows_until(path: Path, last: int | None) -> tuple[list[dict[str, Any]], dic
     kept, newest, seen = [], 0, dict[str, int]()
     for row in read_rows(path):
         seen |= {name: max(row["step"], seen.get(name, 0)) for name in row}
-        # The final evaluation of an earlier step follows later steps, and will be repeated.
+        # The final evaluation of an earlier step comes after later steps, and is repeated.
         if last is not None and newest <= row["step"] <= last:
             kept.append(row)
             newest = row["step"]
@@ -231,18 +220,14 @@ def curves(rows: Iterator[dict[str, Any]]) -> str:
 
 
 def write_results(workdir: Path, values: Mapping[str, Any]) -> None:
-    """Writes results.json, flat, on the first process.
-
-    Raises:
-      UserError: results.json cannot be written.
-    """
+    """Writes results.json on the first process, or raises a UserError."""
     if jax.process_index() == 0:
-        with needed(workdir / "results.json"):
+        with required(workdir / "results.json"):
             write_bytes(workdir / "results.json", to_json(dict(values)))
 
 
 def table(rows: Mapping[str, Any], stream: Any = None) -> None:
-    """Prints names and numbers in two columns."""
+    """Prints names and numbers in two columns, on the first process."""
     if jax.process_index() != 0 or not rows:
         return
     width = max(len(name) for name in rows)

@@ -3,7 +3,7 @@
 A record becomes a row of a Batch (data/pipeline.py). Towers and heads compute embeddings of the
 batch (models/towers.py), the objective computes one number from all embeddings
 (losses/objective.py), and the step computes a new TrainState from its gradient (train/step.py).
-`train` puts these together and runs the steps. The methods of all papers run through it unchanged.
+`train` connects these parts and runs the steps, for the methods of all papers.
 """
 
 import functools
@@ -55,14 +55,14 @@ def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -
     """
     started = time.monotonic()
 
-    # ---- Devices, data, model, optimizer, evaluators; nothing is computed yet.
+    # ---- Devices, data, model, optimizer, evaluators; no computation.
     run = set_up(config, workdir, devices)
     summary.log_summary(run)
 
     # ---- The state: restored if the folder has an intact checkpoint, else drawn from the seed.
     state, restored = run.restore()
     if restored == run.total_steps and (workdir / "results.json").exists():
-        log.info(f"already finished: {workdir / 'results.json'} stays as it is")
+        log.info(f"already finished: {workdir / 'results.json'} is unchanged")
         return json.loads((workdir / "results.json").read_text())
     if restored:
         log.info(f"resumed from checkpoints/{restored}")
@@ -80,7 +80,7 @@ def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -
     with closing(metrics), saving, StopSignal() as stop, on_mesh:
         _evaluate_start(run, state, restored, metrics)
         state, step = _steps(run, compiled, state, steps, metrics, stop)
-        run.checkpoints.wait()  # a signal must not cut the last one short
+        run.checkpoints.wait()  # before a signal can end the process
         evaluated, values = step, dict(metrics.last)
         if step == run.total_steps and config.final_weights == "best":
             del state  # a device may not have the memory for two
@@ -96,11 +96,11 @@ def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -
             }
             metrics.finish(results)
 
-    # ---- Done, or interrupted with everything saved.
+    # ---- Finished, or interrupted with everything saved.
     if not results:
-        asked = step == config.stop_after
-        how = "raise or drop config.stop_after" if asked else "repeat the same command"
-        log.info(f"stopped after step {step} of {run.total_steps}; to go on, {how}")
+        requested = step == config.stop_after
+        remedy = "raise or remove config.stop_after" if requested else "repeat the same command"
+        log.info(f"stopped after step {step} of {run.total_steps}; to continue, {remedy}")
         return {}
     write_results(workdir, results)
     log.info(f"finished {run.total_steps} steps; results in {workdir / 'results.json'}")
@@ -114,7 +114,7 @@ def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -
 def _results(
     run: TrainingRun, state: TrainState, values: Mapping[str, Any], started: float
 ) -> dict[str, Any]:
-    """Returns the metrics of the last step and of evaluators, with facts about the run."""
+    """Returns the metrics of the last step and of evaluators, with figures of the run."""
     return {
         **{name: value for name, value in values.items() if name != "step"},
         **run.damage.metrics(),
@@ -151,18 +151,18 @@ def _steps(
     tracing = closing(Tracer(config.profile, run.workdir, run.extras, run.total_steps))
     with reading as batches, tracing as tracer:
         for step in range(steps.start + 1, steps.stop + 1):
-            # The order of what follows is a contract: a checkpoint comes after all that was
-            # logged and evaluated at its step, so a resumed run repeats nothing and skips nothing.
+            # The order below is a contract: a checkpoint is saved after the logs and evaluations
+            # of its step, so a resumed run neither repeats nor skips them.
             phase = phase_at(spans, step)
             if len(spans) > 1 and step - 1 in (steps.start, spans[phase].start):
                 log.info(f"phase {title(spans[phase])}: up to step {spans[phase].stop:,}")
             tracer.before(step)
             with jax.profiler.StepTraceAnnotation("train", step_num=step):
                 batch = run.to_mesh(next(batches))
-                with jax.transfer_guard("disallow"):  # the step waits for no array from elsewhere
+                with jax.transfer_guard("disallow"):  # no implicit copies from the host
                     state, out = compiled[phase](state, batch)
             tracer.after(step, out)
-            jax.block_until_ready(previous)  # at most two steps under way
+            jax.block_until_ready(previous)  # at most two steps in flight
             activity.beat(step)
             previous = out["loss"]
             due = run.due(step)
@@ -180,12 +180,14 @@ def _steps(
                 alarms(run.parts.objective.warnings(row))
             with progress.paused():
                 try:
-                    found = _evaluate(run, state, step, due, metrics, final=_is_final(run, step))
+                    evaluated = _evaluate(
+                        run, state, step, due, metrics, final=_is_final(run, step)
+                    )
                 except Exception:
                     _save_unevaluated(run, state, step, row)
                     raise
                 if saving:
-                    run.checkpoints.save(step, state, run.meta(step, found, row))
+                    run.checkpoints.save(step, state, run.meta(step, evaluated, row))
             if stopping:
                 break
     return state, step
@@ -207,32 +209,32 @@ def _evaluate(
     """Runs the evaluators that are due on the state of a step; at the end with their examples."""
     if not due:
         return {}
-    locks.check()  # outputs of evaluators make their folders
+    locks.check()  # evaluators write files
     shows = final and run.config.report
     examples = ExampleFolder(run.workdir, step, run.extras) if shows else None
     rankings = run.workdir / RANKINGS if final else None
     weights, config = state.weights, run.config
-    found = evals.run(run.evaluators, due, weights, examples, rankings, run.extras, config)
-    metrics.write(step, found)
+    values = evals.run(run.evaluators, due, weights, examples, rankings, run.extras, config)
+    metrics.write(step, values)
     metrics.write_curves()
-    table(found)
-    return found
+    table(values)
+    return values
 
 
 def _is_final(run: TrainingRun, step: int) -> bool:
-    """Returns True if results.json has the metrics of this step, whatever other steps gave."""
+    """Returns True if results.json has the metrics of this step."""
     return step == run.total_steps and run.config.final_weights == "last"
 
 
 def _save_unevaluated(
     run: TrainingRun, state: TrainState, step: int, row: Mapping[str, Any]
 ) -> None:
-    """Saves a step whose evaluation failed, so that a mistake in an evaluator costs no steps."""
+    """Saves a step whose evaluation failed, so that an error in an evaluator costs no steps."""
     if jax.process_count() > 1:
-        return  # the others may not have failed, and saving would wait for them
+        return  # other processes may not have failed, and saving would wait for them
     run.checkpoints.save(step, state, run.meta(step, None, row))
     run.checkpoints.wait()
-    log.info(f"step {step} is saved; repeat the same command to evaluate it and to go on")
+    log.info(f"step {step} is saved; repeat the same command to evaluate it and to continue")
 
 
 def _evaluate_start(

@@ -1,10 +1,9 @@
 """Encoding a batch in slices: the memory of one slice, the exact gradient of the whole batch.
 
 Gradient caching ("Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup") as one
-differentiable function: a loop over slices keeps their representations only, and its backward pass
-encodes each slice again just before the gradient of its part. A loss over the representations of
-the whole batch therefore keeps all its negatives. Accumulating the gradients of a loss per slice
-would lose them, so that is not offered.
+differentiable function: a loop over slices keeps only their representations, and its backward pass
+encodes each slice again before computing its gradient. The loss sees the representations of the
+whole batch, so it keeps all negatives; a sum of the losses of slices would lose them.
 
 On a mesh with several groups along `data`, each group loops over its own slices (`shard_map`), adds
 the gradients of its slices in float32, and the groups exchange one sum per step. Batch statistics
@@ -43,18 +42,18 @@ def in_slices(
     *,
     has_common: bool = True,
 ) -> tuple[Out, Common]:
-    """Encodes `microbatch` rows at a time; equal to encode(params, shared, rows).
+    """Encodes `microbatch` rows at a time; value and gradients equal encode(params, shared, rows).
 
-    Its gradients are equal, too. Under a mesh (`jax.set_mesh`) every slice
-    takes the same number of rows from each device, so that no row moves to another device.
+    Under a mesh (`jax.set_mesh`) every slice takes the same number of rows from each device, so
+    that no row moves to another device.
 
     Args:
       encode: function of (params, shared, arrays [b, ...]) that returns arrays [b, ...], row by
-        row, and arrays that belong to no row. The mean over slices of the latter is returned.
+        row, and common arrays without rows, of which the mean over slices is returned.
       shared: arrays that every slice reads; they have no gradient.
       microbatch: rows of a slice, over all devices; None, or B, for the whole batch at once.
-      has_common: False if `encode` returns no arrays that belong to no row, and no row depends on
-        the other rows of its slice. Required for one sum of gradients per step.
+      has_common: False if `encode` returns no common arrays, and no row depends on other rows of
+        its slice. Required for one sum of gradients per step.
 
     Raises:
       UserError: the slices do not divide the batch, or the devices a slice.
@@ -65,8 +64,8 @@ def in_slices(
     groups = _row_groups()
     if batch_size % microbatch or microbatch % groups:
         raise UserError(
-            f"config.microbatch {microbatch} must divide the batch of {batch_size} and be a "
-            f"multiple of the mesh's {groups} groups of rows."
+            f"config.microbatch {microbatch} must divide the batch of {batch_size}, and the mesh's "
+            f"{groups} groups of rows must divide it."
         )
     count = batch_size // microbatch
     if auto_axes().get(GROUPS, 1) > 1 and not has_common:
@@ -87,7 +86,7 @@ def _forward(encode: Encode[Any, Any], count: int, params: Any, shared: Any, row
     def local(params: Any, shared: Any, rows: Any) -> Any:
         out, common = jax.lax.map(lambda part: encode(params, shared, part), _split(rows, count))
         if jax.tree.leaves(common):
-            raise ValueError("encode returns arrays that belong to no row: set has_common.")
+            raise ValueError("encode returns common arrays. Set has_common=True.")
         return _join(out), common
 
     run = _on_groups(local, (P(), P(), P(GROUPS)), (P(GROUPS), P()))
@@ -117,7 +116,7 @@ def _backward(encode: Encode[Any, Any], count: int, saved: Any, grads: Any) -> A
     run = _on_groups(local, (P(), P(), P(GROUPS), P(GROUPS)), (P(), P(GROUPS)))
     total, by_rows = run(*saved, _floats(grads))
     total = jax.tree.map(lambda x, like: x.astype(like.dtype), total, params)
-    # None is the gradient of integers.
+    # The gradient of integers is None.
     remaining = iter(by_rows)
     return total, None, jax.tree.map(lambda x: next(remaining) if _is_float(x) else None, rows)
 
@@ -126,7 +125,7 @@ _in_groups.defvjp(_forward, _backward)
 
 
 def _is_float(x: Any) -> bool:
-    """Returns True if an array has a gradient; cotangents of other arrays have the type float0."""
+    """Returns True if an array has a gradient."""
     return jnp.issubdtype(x.dtype, np.inexact)
 
 
@@ -135,7 +134,7 @@ def _floats(tree: Any) -> list[Any]:
 
 
 def _with_floats(tree: Any, values: list[Any]) -> Any:
-    """`tree` with other floats, in the order of `_floats`."""
+    """Returns `tree` with other floats, in the order of `_floats`."""
     remaining = iter(values)
     return jax.tree.map(lambda x: next(remaining) if _is_float(x) else x, tree)
 
@@ -147,7 +146,7 @@ def _on_groups(function: Callable[..., Any], in_specs: Any, out_specs: Any) -> C
         with parallel.without_axis(GROUPS):
             return function(*arrays)
 
-    # check_vma is off: every loop in a tower would have to start from arrays marked as varying.
+    # With check_vma, every loop in a tower would have to start from arrays marked as varying.
     options: Any = {"axis_names": {GROUPS}, "check_vma": False}
     return jax.shard_map(local, in_specs=in_specs, out_specs=out_specs, **options)
 
@@ -158,12 +157,12 @@ def _row_groups() -> int:
 
 
 def _split(tree: Any, count: int) -> Any:
-    """[B, ...] -> [slices, microbatch, ...]."""
+    """Reshapes [B, ...] to [slices, microbatch, ...]."""
     groups = _row_groups()
 
     def split(x: jax.Array) -> jax.Array:
-        # Device group g holds the batch's g-th run of rows, and takes its share of every slice from
-        # that: [groups, slices, rows of a group, ...].
+        # Device group g holds the g-th part of the batch, and each slice takes rows of all groups:
+        # [groups, slices, rows of a group, ...].
         size = x.shape[0] // count
         x = x.reshape(groups, count, size // groups, *x.shape[1:])
         return _on_rows(x.swapaxes(0, 1).reshape(count, size, *x.shape[3:]))
@@ -172,7 +171,7 @@ def _split(tree: Any, count: int) -> Any:
 
 
 def _join(tree: Any) -> Any:
-    """[slices, microbatch, ...] -> [B, ...]."""
+    """Reshapes [slices, microbatch, ...] to [B, ...]."""
     groups = _row_groups()
 
     def join(x: jax.Array) -> jax.Array:

@@ -27,11 +27,9 @@ def _by_module(tree: Any) -> dict[str, Any]:
 
 
 def _repeat_step(run: TrainingRun, state: TrainState, step: int) -> dict[str, Any]:
-    """Repeats the bad step on its batch.
+    """Returns record indices, loss and norms by module of a bad step, which it repeats.
 
-    Returns:
-      Record indices, loss, and the norm of parameters and gradients by module; numbers that are
-      not finite as strings.
+    Numbers that are not finite are strings.
     """
     with contextlib.closing(run.batches(step - 1, step)) as batches:
         batch = run.to_mesh(next(batches))
@@ -68,18 +66,15 @@ def _repeat_step(run: TrainingRun, state: TrainState, step: int) -> dict[str, An
 
 
 def raise_nonfinite(run: TrainingRun, state: TrainState, step: int) -> NoReturn:
-    """Writes nonfinite-<step>.json into the run folder and ends the run.
-
-    Raises:
-      UserError: always; names the step, the file and what to try.
-    """
+    """Writes nonfinite-<step>.json into the run folder and ends the run with a UserError."""
     report = _repeat_step(run, state, step)
     path = run.workdir / f"nonfinite-{step}.json"
     if jax.process_index() == 0:
         write_bytes(path, to_json(report))
     saved = complete_steps(run.workdir / "checkpoints")
-    newest = f"the newest checkpoint is of step {saved[-1]}" if saved else "there is no checkpoint"
+    newest = f"step {saved[-1]}" if saved else "none"
     raise UserError(
-        f"step {step}: the loss or its gradient is not finite; records and norms by module are in "
-        f"{path}, {newest}. Try a lower config.optimizer.lr, a longer warm-up or dtype float32."
+        f"step {step}: the loss or its gradient is not finite. See {path} for records and norms by "
+        f"module. Newest checkpoint: {newest}. Try a lower config.optimizer.lr, a longer warm-up "
+        "or dtype float32."
     )

@@ -41,9 +41,9 @@ class UpdateRuleContext:
     """The parameters of an update rule.
 
     Attributes:
-      path: path of the rule in the configuration, for messages.
+      path: path of the rule in the config, for messages.
       weight_decay: tree of floats like the parameters: share of a parameter to add to its update.
-      output_axis: tree of ints like the parameters: axis of the layer's output (tables: of rows).
+      output_axis: tree of ints like the parameters: axis of the layer's output, or of table rows.
     """
 
     path: str
@@ -53,17 +53,11 @@ class UpdateRuleContext:
 
 @dataclasses.dataclass(frozen=True)
 class Partition:
-    """Parameters that share an optimizer state.
-
-    Attributes:
-      names: names of the parameters.
-      phases: indices of the phases that train them.
-      tx: rule and weight decay, without the learning rate.
-    """
+    """Parameters that share an optimizer state."""
 
     names: tuple[str, ...]
-    phases: frozenset[int]
-    tx: optax.GradientTransformation
+    phases: frozenset[int]  # indices of the phases that train the parameters
+    tx: optax.GradientTransformation  # rule and weight decay, without the learning rate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,14 +97,12 @@ class Updates:
     def update(
         self, phase: int, grads: Any, state: Mapping[str, Any], params: Any, step: jax.Array
     ) -> tuple[Any, dict[str, Any], dict[str, jax.Array]]:
-        """Computes one step of a phase.
+        """Returns (params, state, metrics) after one step of a phase.
+
+        Frozen parameters stay the same arrays; their gradients are not used.
 
         Args:
-          grads: gradients of all parameters; those of frozen parameters are not used.
           step: int32 [], finished steps.
-
-        Returns:
-          (params, state, metrics); frozen parameters are the same arrays.
         """
         flat, weights, trained = names_of(grads), names_of(params), self.trained(phase)
         norm = optax.tree.norm([g for name, g in flat.items() if name in trained])
@@ -127,8 +119,8 @@ class Updates:
         for key, part in self.partitions.items():
             if phase not in part.phases:
                 continue
-            mine, old = ({n: each[n] for n in part.names} for each in (flat, weights))
-            updates, states[key] = part.tx.update(tree_of(mine), state[key], tree_of(old))
+            clean, old = ({n: tree[n] for n in part.names} for tree in (flat, weights))
+            updates, states[key] = part.tx.update(tree_of(clean), state[key], tree_of(old))
             for name, update in names_of(updates).items():
                 rate = rates.get(self.owner[name], rates[""])
                 # Rounded as optax's scale_by_schedule and apply_updates round.
@@ -137,7 +129,7 @@ class Updates:
         return replaced(params, new), states, metrics
 
     def _rates(self, phase: int, step: jax.Array) -> dict[str, jax.Array]:
-        """Rates by group; 0 for groups that the phase does not train."""
+        """Returns group -> rate; 0 for groups that the phase does not train."""
         moving = {self.owner[name] for name in self.trained(phase)} | {""}
         return {
             group: jnp.asarray(rate(step) if group in moving else 0.0)

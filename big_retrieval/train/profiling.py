@@ -1,4 +1,4 @@
-"""jax's trace of some steps, for TensorBoard's profiler and for Perfetto."""
+"""Traces of training steps, for TensorBoard's profiler and for Perfetto."""
 
 import logging
 from pathlib import Path
@@ -14,17 +14,13 @@ log = logging.getLogger(__name__)
 
 
 class Tracer:
-    """Traces the steps that `config.profile` names, on the first process.
+    """Traces the steps of `config.profile`, on the first process.
 
-    A resumed run traces the remaining ones. Errors become one warning.
+    A resumed run traces the remaining steps. Errors become one warning.
     """
 
     def __init__(self, config: Profile, workdir: Path, extras: Extras, total: int) -> None:
-        """Traces nothing yet; warns if the window begins after the last step of the run.
-
-        Args:
-          total: steps of the run.
-        """
+        """Warns if the first traced step comes after the run's last step, `total`."""
         if config.first > total:
             log.warning(
                 f"no step is traced: config.profile.first is {config.first}, and the run has "
@@ -37,7 +33,7 @@ class Tracer:
         self._open = False
 
     def before(self, step: int) -> None:
-        """Begins with the first step of the window that this process runs."""
+        """Starts the trace at the first step of the window."""
         if self._open or step not in self._window:
             return
         with self._extras("the profile"):
@@ -46,20 +42,20 @@ class Tracer:
             log.info(f"tracing steps {step} to {self._window[-1]} ...")
 
     def after(self, step: int, out: Any) -> None:
-        """Ends after the last step of the window, when its results are there."""
+        """Ends the trace after the last step of the window, whose output is `out`."""
         if self._open and step >= self._window[-1]:
             jax.block_until_ready(out)
             self.close()
 
     def close(self) -> None:
-        """Writes the trace, also of a run that ends within the window."""
+        """Writes the trace, also if the run ends within the window."""
         if not self._open:
             return
         self._open = False
         with self._extras("the profile"):
             jax.profiler.stop_trace()
-            found = max(self._folder.glob("plugins/profile/*"), default=self._folder)
+            trace = max(self._folder.glob("plugins/profile/*"), default=self._folder)
             log.info(
-                f"trace in {found}: tensorboard --logdir={self._folder} (with the package xprof), "
+                f"trace in {trace}: tensorboard --logdir={self._folder} (with the package xprof), "
                 "or perfetto_trace.json.gz at ui.perfetto.dev"
             )

@@ -23,12 +23,7 @@ class TrainingProgress:
         pair_flops: Callable[[], int],
         devices: int,
     ) -> None:
-        """Starts the clock.
-
-        Args:
-          pair_flops: counts the operations of a pair (`step_figures.pair_flops`), which takes
-            seconds; called for MFU if the device's peak is known.
-        """
+        """Starts the clock; calls `pair_flops`, which takes seconds, if the peak is known."""
         self._first, self._total = first, total
         self._batch, self._devices = batch_size, devices
         self._peak = peak_flops(jax.devices()[0])
@@ -38,7 +33,7 @@ class TrainingProgress:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Returns a context for evaluation and saving, which throughput leaves out."""
+        """Returns a context whose time does not count in the throughput."""
         start = time.monotonic()
         yield
         self._paused += time.monotonic() - start
@@ -47,7 +42,7 @@ class TrainingProgress:
         """Returns examples/s, share of data wait, and MFU if the peak is known, since last call.
 
         Args:
-          waited: seconds since the last call in which the loop waited for batches.
+          waited: seconds that the loop waited for batches since the last call.
         """
         now = time.monotonic()
         seconds = max(now - self._measured_at - self._paused, 1e-9)
@@ -59,10 +54,7 @@ class TrainingProgress:
         return out
 
     def line(self, step: int, row: Mapping[str, Any]) -> str:
-        """Returns the progress line of a logged step.
-
-        The time left assumes the mean time of a step since the start, pauses included.
-        """
+        """Returns the progress line of a logged step; pauses count in the remaining time."""
         seconds = (time.monotonic() - self._started) / (step - self._first)
         mfu = f"  mfu {row['mfu']:.1%}" if "mfu" in row else ""
         return (

@@ -1,4 +1,4 @@
-"""Comparison of a run with its folder and checkpoints: config, data and tokenizer must be equal."""
+"""Comparison of a run with its folder and checkpoints: config, data and tokenizer must match."""
 
 import itertools
 import json
@@ -18,38 +18,37 @@ from big_retrieval.inference.fingerprint import versions
 from big_retrieval.inference.saved import read_config
 from big_retrieval.io.durable import make_folder, write_bytes
 from big_retrieval.io.manifest import read_meta, to_json
-from big_retrieval.train.data_fingerprint import ANEW, changed_files, check_content, check_rules
+from big_retrieval.train.data_fingerprint import RESTART, check_content
 
 log = logging.getLogger(__name__)
-RESTORE = "put the config.json of the newest checkpoint in its place, or use another --workdir"
+RESTORE = "Copy config.json from the newest checkpoint, or use another --workdir."
 
 
 def open_run_folder(workdir: Path, config: Config) -> None:
     """Compares a run folder with the config, and writes config.json.
 
-    On resume the keys of `FREE_ON_RESUME` may differ. If nothing was trained yet, all keys may, so
+    On resume the keys of `FREE_ON_RESUME` may differ. Before the first step all keys may differ, so
     that a failed start can be corrected and repeated.
 
     Raises:
       UserError: the folder cannot be written, has unreadable files, or belongs to a run of another
-        config (both values are shown).
+        config.
     """
     saved, begun = _read_folder(workdir)
-    if saved is not None:  # refuses a folder with another program's config.json, too
+    if saved is not None:  # rejects a folder with another program's config.json, too
         saved = _completed(saved, workdir)
     if begun:
-        remedy = f"use another --workdir, or resume with the values of {workdir / 'config.json'}."
-        holder, since = f"{workdir} holds a run with", f"the run in {workdir} began"
-        _check_config(saved, config, holder, since, remedy)
+        remedy = f"Use another --workdir, or resume with the values of {workdir / 'config.json'}."
+        _check_config(saved, config, workdir, remedy)
     if jax.process_index() == 0:
         try:
             make_folder(workdir)
             if not begun:  # a failed start may have learned it from other captions
                 (workdir / "tokenizer.json").unlink(missing_ok=True)
             write_bytes(workdir / "config.json", to_json(schema.to_plain(config)))
-        except OSError as problem:
+        except OSError as error:
             raise UserError(
-                f"--workdir {workdir} cannot be written: {problem.strerror}; choose another."
+                f"--workdir {workdir} cannot be written: {error.strerror}. Choose another."
             ) from None
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices("the run folder is opened")
@@ -61,7 +60,7 @@ def difference(saved: Any, config: Config) -> tuple[str, Any, Any] | None:
     return next((c for c in changed if not _free(c[0], config)), None)
 
 
-def _check_config(saved: Any, config: Config, holder: str, since: str, remedy: str) -> None:
+def _check_config(saved: Any, config: Config, folder: Path, remedy: str) -> None:
     """Raises if a key, or a plugin's file, has changed and a resumed run may not change it."""
     changed = difference(saved, config)
     if changed is None:
@@ -69,27 +68,26 @@ def _check_config(saved: Any, config: Config, holder: str, since: str, remedy: s
     key, old, new = changed
     for name, plugin in config.plugins.items():
         if key == f"config.plugins.{name}.sha256":
-            kind, _, tag = name.partition("/")
             raise UserError(
-                f"{plugin.file}, which defines the {kind} {tag!r}, has changed since {since}: "
-                f"restore the file, {ANEW}"
+                f"{plugin.file} ({name}) has changed since {folder} was written. Restore the file, "
+                f"{RESTART}"
             )
-    raise UserError(f"{holder} {key} = {old!r}, this run has {new!r}: {remedy}")
+    raise UserError(f"Cannot resume {folder}: {key} was {old!r}, now {new!r}. {remedy}")
 
 
 def _free(key: str, config: Config) -> bool:
-    """Returns True if a key may differ; batch norms over slices make `microbatch` count."""
+    """Returns True if a resumed run may change a key."""
     by_slice = any(
         in_mode(part, phase.batch_stats).by_slice
         for phase in (Phase(), *config.optimizer.phases.values())
         for part in config.towers_and_heads().values()
     )
-    if by_slice and key == "config.microbatch":
+    if by_slice and key == "config.microbatch":  # the slices determine the batch statistics
         return False
-    own = key.removeprefix("config.plugins.")
-    if own != key and own.startswith("source/"):  # sources of evaluators alone are free
+    plugin = key.removeprefix("config.plugins.")
+    if plugin != key and plugin.startswith("source/"):  # a source that only evaluators use is free
         trained_on = registry.plugins(config.data)
-        if not any(own == name or own.startswith(f"{name}.") for name in trained_on):
+        if not any(plugin == name or plugin.startswith(f"{name}.") for name in trained_on):
             return True
     return configs.free_on_resume(key)
 
@@ -97,12 +95,12 @@ def _free(key: str, config: Config) -> bool:
 def _read_folder(workdir: Path) -> tuple[Any, bool]:
     """Returns config.json of a run folder (None if missing), and True if a run began there.
 
-    A run has begun if the folder has checkpoints, or metrics of another step than 0.
+    A run has begun if the folder has checkpoints, or metrics of a step after 0.
     """
     path, checkpoints = workdir / "config.json", workdir / "checkpoints"
     for folder in (workdir, checkpoints):
         if folder.exists() and not folder.is_dir():
-            raise UserError(f"--workdir {workdir}: {folder} is a file; give another folder.")
+            raise UserError(f"--workdir {workdir}: {folder} is a file. Choose another folder.")
     try:
         saved = json.loads(path.read_text()) if path.exists() else None
         begun = checkpoints.exists() and any(checkpoints.iterdir())
@@ -110,32 +108,27 @@ def _read_folder(workdir: Path) -> tuple[Any, bool]:
             with (workdir / "metrics.jsonl").open("rb") as file:
                 rows = [*itertools.islice(file, 2)]
             begun |= len(rows) > 1 or any(not row.startswith(b'{"step": 0,') for row in rows)
-    except OSError as problem:
+    except OSError as error:
+        file = error.filename or workdir
         raise UserError(
-            f"{problem.filename or workdir} cannot be read: {problem.strerror}; "
-            "use another --workdir."
+            f"{file} cannot be read: {error.strerror}. Use another --workdir."
         ) from None
     except (ValueError, RecursionError):
-        raise UserError(f"{path} is not readable JSON; {RESTORE}.") from None
+        raise UserError(f"{path} is not readable JSON. {RESTORE}") from None
     if saved is None and begun:
-        raise UserError(
-            f"{workdir} has curves or checkpoints but no config.json to say what made them: "
-            f"{RESTORE}."
-        )
+        raise UserError(f"{workdir} has curves or checkpoints, but no config.json. {RESTORE}")
     return saved, begun
 
 
 def _completed(saved: Any, workdir: Path) -> Any:
-    """Returns a saved config with the defaults of new keys."""
+    """Returns a saved config as the current version saves it."""
     try:
         return schema.as_saved(configs.load_saved(saved))
     except PluginNeeded:
-        return saved  # another run's plugin, as this run's are imported: a key will differ
-    except UserError as problem:
-        sentence = str(problem).rstrip(".")
+        return saved  # this run does not import the plugin, so a key differs
+    except UserError as error:
         raise UserError(
-            f"{workdir / 'config.json'} is no configuration of this version ({sentence}); "
-            f"{RESTORE}."
+            f"{workdir / 'config.json'} is not a config of this version: {error} {RESTORE}"
         ) from None
 
 
@@ -147,35 +140,29 @@ def check_fits(folder: Path, config: Config, tokenizer: bytes, expected: Mapping
       expected: `TrainingRun.position` at the step of the folder's name.
 
     Raises:
-      UserError: the checkpoint is of another step, configuration, data or tokenizer.
+      UserError: the checkpoint belongs to another step, config, data or tokenizer.
     """
-    meta, remedy = read_meta(folder), f"remove the checkpoint from the run folder, {ANEW}"
+    meta, remedy = read_meta(folder), f"Remove the checkpoint from the run folder, {RESTART}"
     if not {"step", "records", "next_records"} <= meta.keys():
-        raise UserError(
-            f"{folder / 'meta.json'} does not say which step and records the checkpoint is of: "
-            f"{remedy}"
-        )
+        raise UserError(f"{folder / 'meta.json'} has no step or no records. {remedy}")
     if meta["step"] != expected["step"]:
         raise UserError(
-            f"{folder} holds the state of step {meta['step']}, not of step {expected['step']}: "
-            f"give the folder the name {meta['step']}, or remove it."
+            f"{folder} contains the state of step {meta['step']}, not of step {expected['step']}. "
+            f"Rename the folder to {meta['step']}, or remove it."
         )
-    saved, written = schema.as_saved(read_config(folder)), f"{folder} was written"
-    _check_config(saved, config, f"{folder} was trained with", written, remedy)
+    _check_config(schema.as_saved(read_config(folder)), config, folder, remedy)
     if any(meta[key] != expected[key] for key in ("records", "next_records")):
-        check_rules(folder, meta.get("beside", {}))
         raise UserError(
-            f"{folder} goes on with other records than config.data gives now (it had "
-            f"{meta['records']:,}, now {expected['records']:,}): restore "
-            f"{changed_files(folder, config)}, {ANEW}"
+            f"Cannot resume {folder} with other records: config.data had {meta['records']:,}, now "
+            f"{expected['records']:,}. Restore the files, {RESTART}"
         )
     _warn_of_versions(meta)
-    check_content(folder, config, meta.get("beside", {}), expected["beside"])
+    check_content(folder, meta.get("beside", {}), expected["beside"])
     if (folder / "tokenizer.json").read_bytes() != tokenizer:
-        kept = folder.parent.parent / "tokenizer.json"
+        current = folder.parent.parent / "tokenizer.json"
         raise UserError(
-            f"{folder} was trained with another tokenizer than {kept} holds: put the checkpoint's "
-            f"tokenizer.json in its place, {ANEW}"
+            f"{folder} was trained with another tokenizer than {current}. Copy tokenizer.json from "
+            f"the checkpoint, {RESTART}"
         )
 
 
@@ -189,6 +176,6 @@ def _warn_of_versions(meta: Mapping[str, Any]) -> None:
     ]
     if changed and jax.process_index() == 0:
         log.warning(
-            f"versions changed since the checkpoint: {', '.join(changed)}. The run resumes, but "
-            "need not be bit-identical to an uninterrupted one."
+            f"versions changed since the checkpoint: {', '.join(changed)}. The resumed run may "
+            "differ from an uninterrupted run."
         )

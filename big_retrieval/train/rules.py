@@ -1,7 +1,4 @@
-"""The update rules of the package: their keys, and the optax transformations that they are.
-
-A rule turns gradients into updates that the learning rate then scales; see `config.UpdateRule`.
-"""
+"""The update rules of the package: config keys and their optax transformations."""
 
 import dataclasses
 from dataclasses import dataclass, field
@@ -34,10 +31,7 @@ class AdamW(UpdateRule):
 @register("optimizer")
 @dataclass(frozen=True)
 class AdamP(UpdateRule):
-    """Adam whose updates of scale-invariant weights lose their radial part.
-
-    "AdamP: Slowing Down the Slowdown for Momentum Optimizers on Scale-invariant Weights".
-    """
+    """Adam without the radial part of updates of scale-invariant weights (`train/adamp.py`)."""
 
     applies_decay: ClassVar[bool] = True
     type: Literal["adamp"] = "adamp"
@@ -46,7 +40,7 @@ class AdamP(UpdateRule):
     eps: Positive = 1e-8
     # below this cosine, times sqrt(size), weights count as scale-invariant
     delta: NotNegative = 0.1
-    decay_ratio: NotNegative = 0.1  # what is left of the weight decay of these
+    decay_ratio: NotNegative = 0.1  # factor of the weight decay of scale-invariant weights
     nesterov: bool = False
 
     def build(self, context: UpdateRuleContext) -> optax.GradientTransformation:
@@ -60,7 +54,7 @@ class Sgd(UpdateRule):
     """Gradient descent with momentum; the first step is as long as all others of its direction."""
 
     type: Literal["sgd"] = "sgd"
-    momentum: ShareBelow1 = 0.9  # 0: none, and no state
+    momentum: ShareBelow1 = 0.9  # 0 disables momentum and its state
     nesterov: bool = False
 
     def build(self, context: UpdateRuleContext) -> optax.GradientTransformation:
@@ -70,9 +64,9 @@ class Sgd(UpdateRule):
 @register("optimizer")
 @dataclass(frozen=True)
 class Optax(UpdateRule):
-    """Any optimizer of optax or optax.contrib by its name, or one of its `scale_by_...`.
+    """Any optimizer of optax or optax.contrib by name, or a `scale_by_...` transformation.
 
-    Its own weight decay is 0 unless `arguments` say otherwise.
+    The weight decay of the optax function is 0 by default; set it in `arguments`.
     """
 
     type: Literal["optax"] = "optax"

@@ -1,4 +1,4 @@
-"""A training run: put together by `set_up`, with its batches, checkpoints and states."""
+"""A training run: `set_up` creates it with its batches, checkpoints and states."""
 
 import functools
 import logging
@@ -12,7 +12,7 @@ import jax
 
 from big_retrieval import parallel
 from big_retrieval.batch import Batch
-from big_retrieval.config import Config, schema
+from big_retrieval.config import Config
 from big_retrieval.data import build as data
 from big_retrieval.data.batches import try_record
 from big_retrieval.data.damage import Damage
@@ -27,11 +27,10 @@ from big_retrieval.evals import evaluators as evals
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.inference.fingerprint import versions
 from big_retrieval.io.durable import write_bytes
-from big_retrieval.io.manifest import to_json
 from big_retrieval.runtime.extras import Extras
 from big_retrieval.train import resume
 from big_retrieval.train.build import BuiltModel, build_model, first_state, run_length
-from big_retrieval.train.checkpoint import Checkpoints
+from big_retrieval.train.checkpoint import Checkpoints, model_files
 from big_retrieval.train.data_fingerprint import fingerprints
 from big_retrieval.train.logging import keep_old
 from big_retrieval.train.schedules import title
@@ -43,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -> "TrainingRun":
-    """Puts a run together and reads one record and the evaluators' data, so that mistakes show.
+    """Creates a run, and reads one record and the evaluators' data, so that errors appear early.
 
     Args:
       devices: all devices of all processes by default.
@@ -58,16 +57,16 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
     source = data.make_source(config.data)
     eval_sources = data.make_eval_sources(config)
     resume.open_run_folder(workdir, config)
-    number = jax.process_index()
-    damaged = workdir / (f"damaged_{number}.jsonl" if number else "damaged.jsonl")
+    process = jax.process_index()
+    damaged = workdir / (f"damaged_{process}.jsonl" if process else "damaged.jsonl")
     reading = data.make_reading(config.loader, damaged)
     assert reading.damage is not None
     tokenizer = _open_tokenizer(config, source, workdir)
     readers = data.make_readers(config, tokenizer, source)
     for name, part in config.fields.items():
         if part.generated:
-            column = part.column and f" where records have no column {part.column!r}"
-            log.info(f"config.fields.{name}: random values{column} (its key generated is True)")
+            column = part.column and f" if a record has no column {part.column!r}"
+            log.info(f"config.fields.{name}: random values{column} (generated=True)")
     labels, negatives = data.make_labels(config), data.make_negatives(config)
     try_record(source, readers, labels, negatives)
     contents = content_ids(config, source, readers)
@@ -95,12 +94,12 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
         words=tokenizer,
     )
     for message in parts.undivided:
-        log.warning(f"{message}; of word tables, round config.towers.<tower>.vocab_size up")
+        log.warning(f"{message}; for a word table, round up config.towers.<tower>.vocab_size")
 
     encoder = Encoder(parts.model, mesh, config.batch_size)
     evaluators = evals.make_evaluators(config, eval_sources, readers, encoder, reading)
     if evaluators:
-        log.info("checking what the evaluators read ...")
+        log.info("checking the evaluators' data ...")
     for part, context in evaluators.values():
         part.check_data(context)
     return TrainingRun(
@@ -118,15 +117,15 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
 
 
 def _open_tokenizer(config: Config, source: RecordSource, workdir: Path) -> FixedLengthTokenizer:
-    """Reads the tokenizer from the run folder; if it has none, makes and writes it."""
+    """Reads the tokenizer from the run folder; if it is missing, creates and writes it."""
     path = workdir / "tokenizer.json"
     if path.exists():
         try:
             return FixedLengthTokenizer.load(path)
-        except UserError as problem:
+        except UserError as error:
             raise UserError(
-                f"{str(problem).rstrip('.')}: delete {path} and it is made anew, or put the "
-                "tokenizer.json of the newest checkpoint in its place."
+                f"{error} Delete {path} to create it again, or copy tokenizer.json from the newest "
+                "checkpoint."
             ) from None
     if not config.tokenizer.path:
         log.info("learning the vocabulary from the captions ...")
@@ -142,11 +141,11 @@ class TrainingRun:
 
     Attributes:
       read: yields this process's arrays of the batches start_batch .. stop_batch - 1.
-      order: from positions in the run to records.
-      evaluators: by metric prefix.
+      order: maps positions in the run to records.
+      evaluators: metric prefix -> evaluator.
       damage: damaged records so far.
       fingerprints: see `data_fingerprint.fingerprints`.
-      contents: ids of rows with equal content; None for none.
+      contents: ids of rows with equal content; None if all contents differ.
       extras: contexts of outputs that the run does not need.
     """
 
@@ -164,16 +163,14 @@ class TrainingRun:
 
     @property
     def config(self) -> Config:
-        """The configuration."""
         return self.parts.config
 
     @property
     def total_steps(self) -> int:
-        """Length of the run in steps."""
         return self.parts.updates.timeline.total_steps
 
     def _interval_ends(self, key: str, step: int) -> bool:
-        """Returns True if an interval of the config ends at a step: `key`, or `<key>_epochs`."""
+        """Returns True if the interval `key` or `<key>_epochs` of the config ends at a step."""
         steps, epochs = getattr(self.config, key), getattr(self.config, f"{key}_epochs")
         timeline = self.parts.updates.timeline
         return bool(steps and step % steps == 0) or timeline.ends(step, epochs)
@@ -207,9 +204,7 @@ class TrainingRun:
     def compile_steps(
         self, steps: range
     ) -> tuple[dict[int, jax.stages.Compiled], list[dict[str, Any]]]:
-        """Compiles the training step of each phase that is still to come.
-
-        A step that does not fit into memory then shows before training, and no phase waits.
+        """Compiles the training steps of all remaining phases before training.
 
         Args:
           steps: finished steps before each step to run.
@@ -232,13 +227,9 @@ class TrainingRun:
 
     @functools.cached_property
     def checkpoints(self) -> Checkpoints:
-        """Checkpoints of the run folder, opened at the first use."""
         return Checkpoints(
             self.workdir / "checkpoints",
-            files={
-                "config.json": to_json(schema.to_plain(self.config)),
-                "tokenizer.json": self.tokenizer.to_json().encode(),
-            },
+            files=model_files(self.config, self.tokenizer),
             logs=[self.workdir / "metrics.jsonl"],
             best_metric=self.config.best_metric,
             best_mode=self.config.best_mode,
@@ -282,7 +273,7 @@ class TrainingRun:
         step = self.checkpoints.newest()
         if step is None:
             if self.checkpoints.damaged:
-                log.info("no intact checkpoint is left: starting anew from step 0")
+                log.info("no intact checkpoint: starting from step 0")
                 keep_old(self.workdir)
             log.info("drawing the first parameters ...")
             return first_state(self.parts, self.tokenizer), None
@@ -299,8 +290,8 @@ class TrainingRun:
         step, metric = self.checkpoints.best(), self.config.best_metric
         if step is None:
             raise UserError(
-                f"no intact checkpoint in {self.checkpoints.root} has the metric {metric}: repeat "
-                "the same command with config.final_weights 'last'."
+                f"no intact checkpoint in {self.checkpoints.root} has the metric {metric}. Repeat "
+                "the same command with config.final_weights='last'."
             )
-        log.info(f"evaluating checkpoints/{step}, which is the best by {metric}")
+        log.info(f"evaluating checkpoints/{step}, the best by {metric}")
         return self.checkpoints.restore(step, self.parts.abstract), step

@@ -23,15 +23,11 @@ class Timeline:
     """The length of a run, in steps and epochs.
 
     Epoch e begins at step round(e * steps_per_epoch), so that a run of `total_epochs` ends with an
-    epoch. Phases, averages, schedules, evaluations and checkpoints use this.
-
-    Attributes:
-      total_steps: length of the run.
-      steps_per_epoch: records / batch size; None if unknown, as in a plan.
+    epoch.
     """
 
     total_steps: int
-    steps_per_epoch: float | None = None
+    steps_per_epoch: float | None = None  # records / batch size; None if unknown, as in a plan
 
     def step_of(self, epoch: float) -> int:
         """Returns the finished steps at which an epoch begins; halves round to even numbers."""
@@ -42,7 +38,7 @@ class Timeline:
     def epochs(self) -> np.ndarray:
         """Finished steps at the beginning of each epoch and at the last epoch's end, int64 [E + 1].
 
-        The last epoch ends with the run or after it. Without `steps_per_epoch` the run is one
+        The last epoch ends with the run or after it. If `steps_per_epoch` is None, the run is one
         epoch.
         """
         if self.steps_per_epoch is None:
@@ -52,7 +48,7 @@ class Timeline:
         count = math.ceil(self.total_steps / self.steps_per_epoch)
         # One more, as boundaries are rounded.
         steps = np.unique([self.step_of(epoch) for epoch in range(count + 2)])
-        end = int(np.searchsorted(steps, self.total_steps))  # the first one not before it
+        end = int(np.searchsorted(steps, self.total_steps))
         return steps[: end + 1]
 
     def ends(self, step: int, every: float) -> bool:
@@ -66,15 +62,9 @@ class Timeline:
 
 @dataclasses.dataclass(frozen=True)
 class Span:
-    """A phase with its steps in the run: start + 1 .. stop.
+    """A phase with its steps in the run: start + 1 .. stop."""
 
-    Attributes:
-      name: name of the phase; "" before the first phase, or in a run without phases.
-      start: finished steps at its beginning.
-      stop: finished steps at its end.
-    """
-
-    name: str
+    name: str  # "" before the first phase, or in a run without phases
     start: int
     stop: int
     phase: Phase
@@ -96,22 +86,21 @@ def spans(phases: Mapping[str, Phase], timeline: Timeline) -> tuple[Span, ...]:
     for before, name in itertools.pairwise(order):
         if starts[before] == starts[name]:
             raise UserError(
-                f"{PHASES}.{before} and {PHASES}.{name} both begin at step {starts[name]}: phases "
-                "must not overlap; let one of them begin later."
+                f"{PHASES}.{before} and {PHASES}.{name} both begin at step {starts[name]}. Phases "
+                "must not overlap."
             )
     for name in order:
         if starts[name] >= timeline.total_steps:
             raise UserError(
                 f"{PHASES}.{name} begins at step {starts[name]:,}, but the run ends at step "
-                f"{timeline.total_steps:,}: let it begin earlier, or train for longer."
+                f"{timeline.total_steps:,}. Start the phase earlier, or train for longer."
             )
-    places = [(name, starts[name], phases[name]) for name in order]
-    if not places or places[0][1] > 0:
-        places.insert(0, ("", 0, Phase()))
-    stops = [start for _, start, _ in places[1:]] + [timeline.total_steps]
+    if not order or starts[order[0]] > 0:
+        order, starts = ["", *order], {"": 0, **starts}
+    stops = [starts[name] for name in order[1:]] + [timeline.total_steps]
     return tuple(
-        Span(name, start, stop, phase)
-        for (name, start, phase), stop in zip(places, stops, strict=True)
+        Span(name, starts[name], stop, phases.get(name, Phase()))
+        for name, stop in zip(order, stops, strict=True)
     )
 
 
@@ -123,12 +112,12 @@ def _start(phase: Phase, timeline: Timeline) -> int:
 
 
 def _equal_shares(phases: Mapping[str, Phase], total: int) -> dict[str, int]:
-    """Returns starts of phases in their order, without knowing epochs."""
-    given = {name: x.start_step or x.start_epoch or 0 for name, x in phases.items()}
-    order = sorted(phases, key=lambda name: (given[name], name))
-    first = 0 if order and given[order[0]] == 0 else 1
+    """Returns starts of phases in their order, for an unknown length of an epoch."""
+    keys = {name: x.start_step or x.start_epoch or 0 for name, x in phases.items()}
+    order = sorted(phases, key=lambda name: (keys[name], name))
+    first = 0 if order and keys[order[0]] == 0 else 1
     return {
-        name: (place + first) * total // (len(order) + first) for place, name in enumerate(order)
+        name: (index + first) * total // (len(order) + first) for index, name in enumerate(order)
     }
 
 
@@ -145,16 +134,11 @@ def title(span: Span) -> str:
 def make_schedule(
     config: Schedule, stop: int, start: int = 0, timeline: Timeline | None = None
 ) -> Rate:
-    """Returns the learning-rate factor by finished steps, between 0 and 1.
+    """Returns the learning-rate factor by finished steps, between 0 and 1, of steps start to stop.
 
     The warm-up rises linearly from 0 to 1. The body runs from the end of the warm-up to `stop`. The
     cool-down goes linearly from the body's value at its start to `end`. Warm-up and cool-down are
-    clipped to the length.
-
-    Args:
-      stop: step at which the schedule ends.
-      start: step at which the schedule begins.
-      timeline: needed if the factor changes with the epoch.
+    clipped to the length. If the factor changes with the epoch, `timeline` is required.
     """
     total = stop - start
     warmup = min(config.warmup_steps, total)

@@ -1,4 +1,4 @@
-"""Warnings about averages, warm-ups and decays that a run is too short for."""
+"""Warnings about averages, warm-ups and decays that are longer than the run."""
 
 from collections.abc import Iterator, Mapping
 
@@ -11,14 +11,14 @@ from big_retrieval.train.groups import PATH, schedule_of
 from big_retrieval.train.optimizer import Updates
 from big_retrieval.train.schedules import Timeline, make_schedule
 
-MUCH = 0.1  # share of the initial weights in the final average, from which on it is reported
-LITTLE = 0.9  # share of the peak, below which a decaying rate must end
+MAX_INITIAL = 0.1  # share of the initial weights in the final average that gives a warning
+MAX_FINAL = 0.9  # share of the peak above which a decaying rate gives a warning at the end
 
 
 def short_run_warnings(
     run_config: Config, updates: Updates, fresh_stats: bool = False
 ) -> list[str]:
-    """Returns a sentence for each average, warm-up or decay that the run's steps cut short.
+    """Returns a warning for each average, warm-up or decay that the end of the run cuts short.
 
     Args:
       fresh_stats: True if batch norms have running averages that start at 0 and 1.
@@ -26,24 +26,24 @@ def short_run_warnings(
     config, total = run_config.optimizer, updates.timeline.total_steps
     # key -> schedule, its first and last step, last step of the last phase that uses it
     used: dict[str, tuple[Schedule, tuple[int, int], int]] = {}
-    for number, span in enumerate(updates.spans):
-        for name in sorted({updates.owner[param] for param in updates.trained(number)}):
+    for phase, span in enumerate(updates.spans):
+        for name in sorted({updates.owner[param] for param in updates.trained(phase)}):
             key, schedule, steps = schedule_of(config, name, span, updates.timeline)
             used[key] = schedule, steps, span.stop
-    found = list(_average(config, updates.timeline))
-    if fresh_stats and (share := (1 - MOMENTUM) ** total) >= MUCH:
-        found.append(
+    messages = list(_average(config, updates.timeline))
+    if fresh_stats and (share := (1 - MOMENTUM) ** total) >= MAX_INITIAL:
+        messages.append(
             f"after {total:,} steps, {share:.0%} of the running averages of batch norms are still "
-            "their initial values, which evaluations use: train for longer"
+            "initial values, which evaluations use: train for longer"
         )
     for key, (schedule, steps, stop) in used.items():
-        found += _schedule(key, schedule, steps, stop, updates.timeline)
-    return found + list(_sparsity(run_config.losses, total))
+        messages += _schedule(key, schedule, steps, stop, updates.timeline)
+    return messages + list(_sparsity(run_config.losses, total))
 
 
 def _average(config: Optimizer, timeline: Timeline) -> Iterator[str]:
     averaging, total = config.averaging, timeline.total_steps
-    if isinstance(averaging, Ema) and (share := initial_share(averaging, total)) >= MUCH:
+    if isinstance(averaging, Ema) and (share := initial_share(averaging, total)) >= MAX_INITIAL:
         remedy = f"lower {PATH}.averaging.decay"
         if not averaging.warmup:
             remedy += f", or set {PATH}.averaging.warmup=True"
@@ -61,10 +61,10 @@ def _average(config: Optimizer, timeline: Timeline) -> Iterator[str]:
 def _schedule(
     key: str, schedule: Schedule, steps: tuple[int, int], stop: int, timeline: Timeline
 ) -> Iterator[str]:
-    """Sentences about one schedule from steps[0] to steps[1], used up to the step `stop`."""
+    """Yields warnings about a schedule from steps[0] to steps[1] that is used until `stop`."""
     (start, end), last = steps, stop - 1  # finished steps before the last one
     share = float(make_schedule(schedule, end, start, timeline)(last))
-    if schedule.interval == "epoch":  # the rate is that of the epoch's first step
+    if schedule.interval == "epoch":  # all steps have the rate of the epoch's first step
         epoch = np.searchsorted(timeline.epochs, last, side="right") - 1
         last = max(start, int(timeline.epochs[epoch]))
     if schedule.warmup_steps > last - start:
@@ -78,14 +78,11 @@ def _schedule(
     if schedule.cooldown_steps > after:
         yield (
             f"{key}.cooldown_steps is {schedule.cooldown_steps:,}, but only {after:,} steps follow "
-            "the warm-up: the cool-down is cut to these"
+            "the warm-up: the cool-down is shortened"
         )
     decays = schedule.type != "constant" or schedule.cooldown_steps
-    if decays and stop == end > start + 1 and share > max(LITTLE, schedule.end, schedule.floor):
-        yield (
-            f"{key} ({schedule.type}) hardly decays: the learning rate is still {share:.0%} of its "
-            "peak at the last step"
-        )
+    if decays and stop == end > start + 1 and share > max(MAX_FINAL, schedule.end, schedule.floor):
+        yield f"{key} ({schedule.type}) hardly decays: {share:.0%} of its peak at the last step"
 
 
 def _sparsity(losses: Mapping[str, Loss], total: int) -> Iterator[str]:

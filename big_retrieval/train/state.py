@@ -29,9 +29,9 @@ class TrainState:
       multipliers: of losses that are constraints, by name (`losses/constraint.py`); {} if none.
       ema: exponential moving average of `params`, or an empty tree.
       swa: mean of `params` over the last steps of this epoch, or an empty tree.
-      key: random key of the run; the step folds its number into it.
+      key: random key of the run; the step folds its index into the key.
       first_bad_step: int32 [], first step with a loss or gradient that was not finite, or -1. From
-        this step on, nothing else changes.
+        this step on, no other array changes.
     """
 
     step: jax.Array
@@ -59,22 +59,17 @@ def init_variables(model: RetrievalModel, objective: Objective, key: jax.Array) 
     drawn: Any = model.init_with_output(key, inputs)
     reps, variables = drawn
     params, batch_stats = dict(variables["params"]), dict(variables.get("batch_stats", {}))
-    scalars = {
-        loss: {name: jnp.asarray(value, jnp.float32) for name, value in own.items()}
-        for loss, own in objective.scalars().items()
-    }
+    scalars = jax.tree.map(lambda value: jnp.asarray(value, jnp.float32), objective.scalars())
     if scalars:
         params["scalars"] = scalars
-    whole = {**example_row(objective.config.fields), **inputs}  # as a batch has them, with targets
+    fields = {**example_row(objective.config.fields), **inputs}  # of a batch, with targets
     for name, field in objective.config.fields.items():
-        whole[name] |= {"present": jnp.ones(1, jnp.bool_)} if field.optional else {}
-    modules = {
-        # A key for each loss, independent of the other losses.
-        name: module.init(
-            jax.random.fold_in(key, zlib.crc32(name.encode())), reps, whole, train=False, rows=None
-        )
-        for name, module in objective.modules().items()
-    }
+        fields[name] |= {"present": jnp.ones(1, jnp.bool_)} if field.optional else {}
+    modules = {}
+    for name, module in objective.modules().items():
+        # Each key depends on the name of its loss, and not on the other losses.
+        own_key = jax.random.fold_in(key, zlib.crc32(name.encode()))
+        modules[name] = module.init(own_key, reps, fields, train=False, rows=None)
     if modules:
         params["losses"] = {name: x.get("params", {}) for name, x in modules.items()}
     stats = {name: x["batch_stats"] for name, x in modules.items() if "batch_stats" in x}
@@ -82,7 +77,7 @@ def init_variables(model: RetrievalModel, objective: Objective, key: jax.Array) 
 
 
 def abstract_variables(model: RetrievalModel, objective: Objective) -> tuple[Any, Any]:
-    """Shapes and types of `init_variables`, with nothing allocated; takes seconds to trace."""
+    """Returns shapes and types of `init_variables` without allocation; takes seconds to trace."""
     return jax.eval_shape(lambda key: init_variables(model, objective, key), jax.random.key(0))
 
 
@@ -96,14 +91,10 @@ def abstract_state(
     averages: Averaging,
     seed: int = 0,
 ) -> tuple[Any, Any, list[str]]:
-    """Returns the state without values, and a function that draws it.
+    """Returns (function that draws the state, abstract state with shardings, its `undivided`).
 
     Args:
       variables: from `abstract_variables`.
-
-    Returns:
-      (a function without arguments that draws the state, the abstract state with shardings,
-      `parallel.undivided` of it).
     """
 
     def draw() -> TrainState:

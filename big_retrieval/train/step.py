@@ -60,13 +60,10 @@ def model_in_phase(model: RetrievalModel, phase: Phase) -> RetrievalModel:
 def make_loss(
     model: RetrievalModel, objective: Objective, microbatch: int | None
 ) -> Callable[..., Any]:
-    """Returns the loss of (parameters, batch, key, batch_stats, steps done, multipliers, logged).
+    """Returns a function of (params, batch, key, batch_stats, step, multipliers, logged).
 
-    It returns (scalar, ((metrics, L of constraints), batch_stats)). Running averages of batch norms
-    move once, by the mean over all slices.
-
-    Args:
-      microbatch: rows encoded at a time; None for all.
+    The function returns (loss, ((metrics, L of constraints), batch_stats)). Running averages of
+    batch norms move once, by the mean over all slices of `microbatch` rows.
     """
     modules = objective.modules()
 
@@ -85,7 +82,7 @@ def make_loss(
             return _encode(model, modules, count, params, shared, part)
 
         rows, negatives = jnp.arange(count, dtype=jnp.int32), batch.negatives
-        if negatives is not None:  # those that a row lacks are no part of batch statistics
+        if negatives is not None:  # missing negatives do not count in batch statistics
             present = {"present": batch.negatives_valid}
             negatives = {name: {**arrays, **present} for name, arrays in negatives.items()}
         inputs = (batch.fields, negatives, rows)
@@ -94,8 +91,8 @@ def make_loss(
         averages = bool(jax.tree.leaves(batch_stats))
         reps, moved = in_slices(encode, encoded, shared, inputs, microbatch, has_common=averages)
         scalars = params.get("scalars", {})
-        value, found = objective(reps, batch, scalars, step, multipliers, logged)
-        return value, (found, moved)
+        value, metrics = objective(reps, batch, scalars, step, multipliers, logged)
+        return value, (metrics, moved)
 
     return loss
 
@@ -113,7 +110,7 @@ def _encode(
     Args:
       count: rows of the whole batch.
       shared: (random key, running averages).
-      part: (fields, hard negatives or None, row indices) of these rows.
+      part: (fields, hard negatives or None, row indices).
     """
     (key, batch_stats), (fields, negatives, rows) = shared, part
     stats, of_losses = of_model(batch_stats), batch_stats.get("losses", {})
@@ -135,20 +132,15 @@ def _encode(
 def _encode_negatives(
     apply: Callable[..., Any], negatives: Any, rows: jax.Array, count: int
 ) -> Reps:
-    """Returns embeddings of hard negatives, arrays [b, K, ...]; running averages do not move.
-
-    Args:
-      negatives: arrays [b, K, ...] by field.
-      count: rows of the whole batch.
-    """
-    (each,) = {x.shape[1] for x in jax.tree.leaves(negatives)}  # K
-    # Dropout is drawn by row number, so that slices draw what the whole batch would. The numbers of
-    # negatives follow those of the batch.
-    numbers = count + rows[:, None] * each + jnp.arange(each)  # [b, K]
-    flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (negatives, numbers))
+    """Returns embeddings of hard negatives, arrays [b, K, ...]; running averages do not move."""
+    (k,) = {x.shape[1] for x in jax.tree.leaves(negatives)}
+    # Dropout depends on the row index, so that slices draw the same as the whole batch. Indices of
+    # negatives follow the `count` rows of the batch.
+    indices = count + rows[:, None] * k + jnp.arange(k)  # [b, K]
+    flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (negatives, indices))
     reps, _ = apply(flat[0], rows=flat[1])
     reps = reps.replace(vectors={})
-    return jax.tree.map(lambda x: x.reshape(-1, each, *x.shape[1:]), reps)
+    return jax.tree.map(lambda x: x.reshape(-1, k, *x.shape[1:]), reps)
 
 
 def _apply(
@@ -174,17 +166,14 @@ def make_step(
     average: Average,
     phase: int = 0,
 ) -> Step:
-    """Builds the step of a phase; does not compile it.
+    """Returns the step of a phase (index in `updates.spans`), not compiled.
 
     A step whose loss or gradient is not finite changes only `first_bad_step`, and so do all later
     steps. The loop raises at the next logged step.
-
-    Args:
-      phase: index in `updates.spans`.
     """
-    how, total_steps = updates.spans[phase].phase, updates.timeline.total_steps
+    settings, total_steps = updates.spans[phase].phase, updates.timeline.total_steps
     prefixes = tuple(f"{part.prefix(name)}/" for name, part in config.evals.items())
-    loss_fn = make_loss(model_in_phase(model, how), objective, config.microbatch)
+    loss_fn = make_loss(model_in_phase(model, settings), objective, config.microbatch)
 
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, jax.Array]]:
         key = jax.random.fold_in(state.key, state.step)
@@ -203,7 +192,7 @@ def make_step(
         new = state.replace(  # type: ignore
             step=state.step + 1,
             params=params,
-            batch_stats=state.batch_stats if how.batch_stats == "batch" else batch_stats,
+            batch_stats=state.batch_stats if settings.batch_stats == "batch" else batch_stats,
             opt_state=opt_state,
             multipliers=multipliers,
             ema=ema,
@@ -241,7 +230,7 @@ def _guard(old: TrainState, new: TrainState, finite: jax.Array) -> TrainState:
 
 
 def compiler_options(mesh: Mesh) -> dict[str, str | bool]:
-    """Returns the XLA options, name -> value, for steps that run on the devices of a mesh."""
+    """Returns the XLA options for steps on the devices of a mesh."""
     return dict(_BY_PLATFORM.get(mesh.devices.flat[0].platform, {}))
 
 
@@ -254,12 +243,7 @@ def compile_step(step: Step, state: Any, batch: Any, mesh: Mesh) -> jax.stages.C
 
 
 def abstract_batch(config: Config, mesh: Mesh | None, contents: ContentIds | None = None) -> Batch:
-    """Returns shapes, types and, on a mesh, shardings of a global batch; allocates no arrays.
-
-    Args:
-      mesh: None for no shardings.
-      contents: ids of rows with equal content; None for none.
-    """
+    """Returns shapes, types and, on a mesh, shardings of a global batch; allocates no arrays."""
     sharding = None if mesh is None else parallel.batch_sharding(mesh)
 
     def array(dtype: Any, *shape: int) -> jax.ShapeDtypeStruct:
@@ -278,7 +262,7 @@ def abstract_batch(config: Config, mesh: Mesh | None, contents: ContentIds | Non
     name, count = negatives_field(config), config.negatives.count
     if name:
         shapes = config.fields[name].shapes().items()
-        each = {key: array(dtype, count, *shape) for key, (shape, dtype) in shapes}
-        extras["negatives"] = {name: each}
+        arrays = {key: array(dtype, count, *shape) for key, (shape, dtype) in shapes}
+        extras["negatives"] = {name: arrays}
         extras["negatives_valid"] = array(jnp.bool_, count)
     return Batch(fields=fields, valid=array(jnp.bool_), **extras)  # type: ignore

@@ -1,8 +1,4 @@
-"""Memory, time and MFU of a compiled training step.
-
-They are the compiler's figures and data sheets. A plan and the benchmark of chips use the same
-functions as the start of a run.
-"""
+"""Memory, time and MFU of a compiled training step, from the compiler's figures and data sheets."""
 
 import logging
 from collections.abc import Mapping
@@ -30,7 +26,7 @@ log = logging.getLogger(__name__)
 def pair_flops(config: Config, model: RetrievalModel) -> int:
     """Returns the operations of the towers for one pair and its hard negatives, the base of MFU.
 
-    They are three forward passes: the backward pass counts as two.
+    A pair takes three forward passes: the backward pass counts as two.
     """
     field, count = negatives_field(config), config.negatives.count
     return 3 * (model.forward_flops() + (count * model.field_flops(field) if field else 0))
@@ -39,24 +35,21 @@ def pair_flops(config: Config, model: RetrievalModel) -> int:
 def step_times(
     chip: Chip | None, devices: int, operations: Mapping[str, int], figures: dict[str, Any] | None
 ) -> dict[str, float | None]:
-    """Returns the seconds of a step and MFU, as far as compiler and data sheet give them.
+    """Returns the seconds of a step and MFU; None for figures that are unknown.
 
-    Only the TPU's compiler estimates cycles. Everywhere else there is only `bound`: no step is
-    faster than its operations at the chip's bfloat16 peak, nor than its traffic.
+    Only the TPU's compiler estimates cycles. Other platforms have only `bound`: no step is faster
+    than its operations at the chip's bfloat16 peak, nor than its traffic.
 
     Args:
-      chip: nominal figures; None if unknown.
-      devices: number of devices.
       operations: of a step on all devices; `towers` (`pair_flops` of the batch) and others.
-      figures: from `program_figures`; None if nothing was compiled. Kernels whose cycles are None
-        make the times too short.
+      figures: from `program_figures`; None without a compiled program. Kernels whose cycles are
+        None make the times too short.
 
     Returns:
       `compute`: seconds of `total_cycles`; `wire`: of all traffic at the data sheet's speed of the
       links; `exposed_wire`: of the traffic during which nothing is computed; `step`: compute and
       exposed wire, at least wire; `bound`: lower bound of the step. `mfu`: share of the bfloat16
-      peak that the towers' operations use in `step`; `compute_mfu`: in `compute`. None for unknown
-      ones.
+      peak that the towers' operations use in `step`; `compute_mfu`: in `compute`.
     """
     out: dict[str, float | None] = dict.fromkeys(TIMES)
     if chip is None or chip.bfloat16 is None:
@@ -76,11 +69,9 @@ def step_times(
 
 
 def log_step(compiled: Any, parts: BuiltModel) -> dict[str, Any]:
-    """Logs memory, traffic and time of a compiled step on one device, and warns if it is too big.
+    """Logs memory, traffic and time of a compiled step on one device; warns if it does not fit.
 
-    Returns:
-      Figures named in `RECORDED`, for environment.json, without those that the compiler does not
-      give.
+    Returns the known figures among `RECORDED`, for environment.json.
     """
     figures: dict[str, Any] = memory_figures(compiled) or {}
     if figures:
@@ -101,13 +92,11 @@ def _log_memory(figures: dict[str, Any], device: Any) -> None:
         f"{gib(total - figures['temp_bytes'])}, temporaries {gib(figures['temp_bytes'])})"
     )
     if chip is not None and total > chip.usable:
-        log.warning(
-            "this does not fit: `big-retrieval plan` with the same config names settings that do"
-        )
+        log.warning("this does not fit: `big-retrieval plan` finds settings that fit")
 
 
 def _log_program(figures: dict[str, Any], parts: BuiltModel) -> None:
-    """Traffic if there is any, and time on TPUs."""
+    """Logs traffic if there is any, and time on TPUs."""
     messages = []
     if figures["wire_bytes"]:
         hidden = figures["wire_bytes"] - figures["exposed_wire_bytes"]
@@ -119,12 +108,11 @@ def _log_program(figures: dict[str, Any], parts: BuiltModel) -> None:
         operations = {"towers": parts.config.batch_size * pair_flops(parts.config, parts.model)}
         times = step_times(chip, parts.mesh.size, operations, figures)
         if times["step"] is not None and times["mfu"] is not None:
-            # A run has no schedules to count its kernels by.
+            # The cycles of custom kernels are unknown here.
             least, most = ("at least", "at most") if figures["kernel_calls"] else ("about", "about")
-            ours = figures["unestimated_cycles"] / (total_cycles(figures) or 1)
-            rules = (
-                f" ({ours:.0%} of it scatter, gather and sort by our rules)" if ours > 0.01 else ""
-            )
+            share = figures["unestimated_cycles"] / (total_cycles(figures) or 1)
+            rules = f" ({share:.0%} of it our estimate of scatter, gather and sort)"
+            rules = rules if share > 0.01 else ""
             messages.append(f"{least} {times['step']:.3g} s{rules}, MFU {most} {times['mfu']:.0%}")
     if messages:
         log.info(f"by the compiler, a device in a step: {'; '.join(messages)}")

@@ -11,12 +11,11 @@ from jax.experimental import multihost_utils
 class StopSignal:
     """A context in which SIGTERM and SIGINT request a stop; a second Ctrl-C interrupts.
 
-    It starts with the first call of `requested`. Before the first step there is nothing to save, so
-    a signal ends the process at once.
+    The first call of `requested` installs the handlers. Before the first step there is nothing to
+    save, so a signal ends the process at once.
     """
 
     def __init__(self) -> None:
-        """Installs nothing yet."""
         self._asked = False
         self._before: dict[int, Any] = {}
 
@@ -24,9 +23,9 @@ class StopSignal:
         return self
 
     def _listen(self) -> None:
-        # Under jax.distributed its own notice of SIGTERM makes all processes stop at one step.
-        wanted = [signal.SIGINT] if _distributed() else [signal.SIGINT, signal.SIGTERM]
-        for number in wanted:
+        # jax.distributed handles SIGTERM: it stops all processes at one step.
+        handled = [signal.SIGINT] if _distributed() else [signal.SIGINT, signal.SIGTERM]
+        for number in handled:
             self._before[number] = signal.signal(number, self._handle)
 
     def __exit__(self, *exc: object) -> None:
@@ -38,7 +37,7 @@ class StopSignal:
             raise KeyboardInterrupt
         self._asked = True
         if number == signal.SIGINT and _distributed():
-            signal.raise_signal(signal.SIGTERM)  # told to all processes by jax.distributed
+            signal.raise_signal(signal.SIGTERM)  # jax.distributed notifies all processes
 
     def requested(self, step: int) -> bool:
         """Returns True if the run saves and stops after this step; equal on every process."""

@@ -67,19 +67,15 @@ def log_summary(run: TrainingRun) -> None:
 
 def _embeddings(run: TrainingRun) -> str:
     """Returns shape and topology of each field's embeddings: "image 4 x 16 (sphere)"."""
-    config, size = run.config, run.tokenizer.vocab_size
-    shapes = {
-        name: field.head.embedding_shape(config, name, size)
-        for name, field in config.encoded.items()
-    }
-    return ", ".join(
-        f"{name} {rows} x {width:,} ({config.topology_of(name)})"
-        for name, (rows, width) in shapes.items()
-    )
+    config, texts = run.config, []
+    for name, field in config.encoded.items():
+        rows, width = field.head.embedding_shape(config, name, run.tokenizer.vocab_size)
+        texts.append(f"{name} {rows} x {width:,} ({config.topology_of(name)})")
+    return ", ".join(texts)
 
 
 def _optimizer(run: TrainingRun) -> dict[str, str]:
-    """Returns the run's schedule, and its phases, groups and averages if it has any."""
+    """Returns the schedule, and phases, groups and averages, if any."""
     updates, config = run.parts.updates, run.config.optimizer
     share = make_schedule(config.schedule, run.total_steps, timeline=updates.timeline)
     lines = {
@@ -93,7 +89,7 @@ def _optimizer(run: TrainingRun) -> dict[str, str]:
         counts = Counter(updates.owner.values())
         frozen = [name for name, group in config.groups.items() if group.frozen]
         groups = (
-            f"{name or 'the rest'} {count}{' (frozen)' if name in frozen else ''}"
+            f"{name or 'others'} {count}{' (frozen)' if name in frozen else ''}"
             for name, count in sorted(counts.items(), key=lambda item: (not item[0], item[0]))
         )
         lines["groups"] = f"{', '.join(groups)} arrays"
@@ -109,32 +105,29 @@ def _averaging(averaging: Averaging, timeline: Timeline) -> str:
         return ""
     length = math.floor(np.median(np.diff(timeline.epochs)))
     start, every = snapshots(averaging, length)
-    ends = int(timeline.epochs[-1])
-    rest = "" if ends == timeline.total_steps else "; the last epoch is cut and keeps its own"
+    cut = int(timeline.epochs[-1]) != timeline.total_steps
+    last = "; the last epoch is incomplete and keeps its parameters" if cut else ""
     return (
-        f"swa, of {length:,} steps an epoch every {every:,} behind step {start:,}; the mean "
-        f"replaces the parameters at each epoch's end{rest}"
+        f"swa, mean of every {every:,} steps after step {start:,} of {length:,} in an epoch; it "
+        f"replaces the parameters at the end of each epoch{last}"
     )
 
 
 def log_damage(run: TrainingRun) -> None:
     """Logs the number of damaged records, if any."""
     if run.damage.count:
-        log.info(
-            f"{run.damage.count:,} damaged records were replaced: {run.damage.file} names them"
-        )
+        log.info(f"{run.damage.count:,} damaged records were replaced, see {run.damage.file}")
 
 
 def _data(run: TrainingRun) -> dict[str, str]:
-    """Returns the records, and the shares of a mixture."""
+    """Returns the data, and the shares of a mixture."""
     source, vocabulary = run.source, run.tokenizer.vocab_size
     lines = {"data": f"{source.name}, {len(source):,} records, vocabulary {vocabulary:,}"}
     if isinstance(source, MixedSource):
-        parts = (
-            f"{name} {share:.1%} ({share * len(source) / len(source.parts[name]):.1f} passes an "
-            "epoch)"
-            for name, share in source.shares.items()
-        )
+        parts = []
+        for name, share in source.shares.items():
+            passes = share * len(source) / len(source.parts[name])
+            parts.append(f"{name} {share:.1%} ({passes:.1f} passes an epoch)")
         lines["mixture"] = ", ".join(parts)
     return lines
 
@@ -144,19 +137,12 @@ def record_start(run: TrainingRun, restored: int | None, figures: list[dict[str,
 
     Args:
       restored: step from which the run continues; None for a new run.
-      figures: of the compiled step of each remaining phase.
+      figures: `step_figures.log_step` of each remaining phase.
     """
     if jax.process_index() != 0:
         return
-    path = run.workdir / "environment.json"
-    start = {**describe(run), "resumed_from": restored, "compiled_steps": figures}
-    write_bytes(path, to_json({"starts": [*_earlier(path), start][-MAX_STARTS:]}))
-
-
-def describe(run: TrainingRun) -> dict[str, Any]:
-    """Returns time, command, versions, devices, and sizes of data and model."""
-    mesh = run.parts.mesh
-    return {
+    path, mesh = run.workdir / "environment.json", run.parts.mesh
+    start = {
         "time": datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S"),
         "command": command(sys.argv),
         "versions": versions(),
@@ -174,23 +160,21 @@ def describe(run: TrainingRun) -> dict[str, Any]:
         "records": len(run.source),
         "vocab_size": run.tokenizer.vocab_size,
         "total_steps": run.total_steps,
+        "resumed_from": restored,
+        "compiled_steps": figures,
     }
+    try:
+        starts = list(json.loads(path.read_text())["starts"])
+    except (OSError, ValueError, KeyError, TypeError):  # missing or damaged
+        starts = []
+    write_bytes(path, to_json({"starts": [*starts, start][-MAX_STARTS:]}))
 
 
 def command(argv: list[str]) -> str:
-    """Returns the command line in a form that can be typed again."""
+    """Returns the command line as a user types it."""
     if argv[0].startswith("big-retrieval "):
         return shlex.join([*argv[0].split(), *argv[1:]])
     program = Path(argv[0])
     if program.parent.name == "big_retrieval":
         return shlex.join(["python", "-m", f"big_retrieval.{program.stem}", *argv[1:]])
     return shlex.join(argv)
-
-
-def _earlier(path: Path) -> list[Any]:
-    """Returns the entries of environment.json; none if the file is missing or damaged."""
-    try:
-        starts = json.loads(path.read_text())["starts"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
-    return starts if isinstance(starts, list) else []

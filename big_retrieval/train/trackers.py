@@ -1,4 +1,4 @@
-"""The trackers of the package: their keys, and their work for `train/tracking.py`."""
+"""The trackers of the package: TensorBoard, W&B and MLflow."""
 
 import importlib
 import importlib.metadata
@@ -23,20 +23,19 @@ from big_retrieval.train.tracking import OpenTracker, TrackedRun
 
 WANDB_SECONDS = 20.0  # for W&B's server to answer, at the start and at the end
 MLFLOW_PARAMS = 100  # parameters per request to MLflow
-MLFLOW_LETTERS = 500  # maximum length of a parameter's value in MLflow
+MLFLOW_CHARACTERS = 500  # maximum length of a parameter's value in MLflow
 
 
 class _EventFiles:
-    """Scalars in a file for TensorBoard, written in the thread of the caller.
+    """Scalars in a file for TensorBoard, which voids rows of older files from step `first` on.
 
     `tensorboardX.SummaryWriter` writes in another thread, after a queue of ten events. An error
     ends that thread with a traceback, and the eleventh event then waits forever.
     """
 
-    _numbers = itertools.count()  # so that writers of one process use different files
+    _indices = itertools.count()  # so that writers of one process use different files
 
     def __init__(self, folder: Path, first: int) -> None:
-        """Opens a new file, which voids rows of older files from the step `first` on."""
         # Imported here, where a failure is a warning: tensorboardX imports anything named torch,
         # such as a folder next to the config file, and fails if PyTorch's names are missing.
         from tensorboardX.event_file_writer import EventsWriter
@@ -46,23 +45,21 @@ class _EventFiles:
         self._protocol: Any = event_pb2  # creates its classes on import
         self._scalar = scalar
         folder.mkdir(parents=True, exist_ok=True)
-        suffix = f".{os.getpid()}.{next(self._numbers)}"
+        suffix = f".{os.getpid()}.{next(self._indices)}"
         self._writer = EventsWriter(str(folder / "events"), suffix)
         start = self._protocol.SessionLog(status=self._protocol.SessionLog.START)
         self._event(first, session_log=start)
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
-        """Writes the numbers among the values."""
         for name, value in values.items():
             if is_number(value):
                 self._event(step, summary=self._scalar(name, value))
         self._writer.flush()
 
     def finish(self, results: Mapping[str, Any]) -> None:
-        """Does nothing: TensorBoard has no place for numbers without a step."""
+        """Does nothing: TensorBoard has no numbers without a step."""
 
     def close(self) -> None:
-        """Closes the file."""
         self._writer.close()
 
     def _event(self, step: int, **content: Any) -> None:
@@ -85,26 +82,27 @@ class TensorBoard(Tracker):
 @register("tracker")
 @dataclass(frozen=True)
 class Wandb(Tracker):
-    """Weights & Biases; its variables, such as WANDB_PROJECT, hold where a key is empty."""
+    """Weights & Biases; its variables, such as WANDB_PROJECT, replace empty keys."""
 
     title: ClassVar[str] = "W&B"
     closing: ClassVar[float] = 30.0
     type: Literal["wandb"] = "wandb"
-    project: str = ""  # empty: WANDB_PROJECT, or big_retrieval
+    project: str = ""  # empty for WANDB_PROJECT, or big_retrieval
     entity: str = ""  # user or team
-    name: str = ""  # of the run; empty: that of the run folder
+    name: str = ""  # of the run; empty for the name of the run folder
     group: str = ""
     tags: tuple[str, ...] = ()
-    # offline: files in the folder wandb of the run folder, for `wandb sync`
-    mode: Literal["", "online", "offline"] = ""  # empty: WANDB_MODE, or online
+    # offline writes files into the folder wandb of the run folder, for `wandb sync`; empty for
+    # WANDB_MODE, or online
+    mode: Literal["", "online", "offline"] = ""
 
     def check(self, config: Config, path: str) -> Iterator[str]:
         yield from _missing_package("wandb", path)
         mode = self.mode or os.environ.get("WANDB_MODE", "online")
         if mode == "online" and not _wandb_login():
             yield (
-                f"{path}: nobody is logged in to W&B on this machine: run `wandb login`, or set "
-                f"WANDB_API_KEY, or --{path}.mode=offline."
+                f"{path}: no W&B login on this machine. Run `wandb login`, or set WANDB_API_KEY or "
+                f"--{path}.mode=offline."
             )
 
     def open(self, run: TrackedRun) -> OpenTracker:
@@ -120,22 +118,21 @@ def _wandb_login() -> bool:
 
 
 class _WandbRun:
-    """Writes the history, the configuration, and the summary at the end."""
+    """A run in W&B, which resumed runs continue: history, config, and the summary at the end."""
 
     def __init__(self, config: Wandb, run: TrackedRun) -> None:
-        """Starts a run in W&B, or continues the run of this run folder."""
         wandb: Any = importlib.import_module("wandb")
         project = config.project or os.environ.get("WANDB_PROJECT") or "big_retrieval"
-        place = f"{config.entity}/{project}"
+        path = f"{config.entity}/{project}"
         mode = config.mode or os.environ.get("WANDB_MODE") or "online"
-        known = run.known_id(place)
-        number = known or uuid.uuid4().hex[:8]
+        known = run.known_id(path)
+        run_id = known or uuid.uuid4().hex[:8]
         settings = wandb.Settings(
             console="off",
             silent=True,
             login_timeout=1.0,
             reinit="create_new",
-            # W&B's process delays the end of this one while a server does not answer.
+            # W&B's process delays the end of this process while a server does not answer.
             init_timeout=WANDB_SECONDS,
             finish_timeout=WANDB_SECONDS,
             x_graphql_retry_max=2,
@@ -144,29 +141,26 @@ class _WandbRun:
         self._run = wandb.init(
             project=project,
             entity=config.entity or None,
-            id=number,
+            id=run_id,
             name=config.name or run.name,
             group=config.group or None,
             tags=config.tags,
             mode=mode,
             dir=str(run.folder),
             config=dict(run.config),
-            # Offline, `wandb sync` joins the files of one id into one run.
+            # Offline, `wandb sync` merges the files of one id into one run.
             resume="allow" if known and mode == "online" else None,
             allow_val_change=True,
             settings=settings,
         )
-        run.keep_id(place, number)
+        run.keep_id(path, run_id)
         self._tracked, self._finished = run, False
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
-        """Adds a row, without numbers that an earlier start of the run wrote at this step."""
-        found = self._tracked.new_numbers(step, values)
-        if found:
-            self._run.log(found, step=step)
+        if numbers := self._tracked.new_numbers(step, values):
+            self._run.log(numbers, step=step)
 
     def finish(self, results: Mapping[str, Any]) -> None:
-        """Writes the results as the run's summary."""
         self._run.summary.update(dict(results))
         self._finished = True
 
@@ -183,11 +177,11 @@ class Mlflow(Tracker):
     title: ClassVar[str] = "MLflow"
     closing: ClassVar[float] = 30.0
     type: Literal["mlflow"] = "mlflow"
-    # such as http://host:5000 or sqlite:////home/me/mlflow.db; empty: MLFLOW_TRACKING_URI, or
-    # what MLflow takes, which is mlflow.db in the folder of the command
+    # such as http://host:5000 or sqlite:////home/me/mlflow.db; empty for MLFLOW_TRACKING_URI, or
+    # MLflow's default, which is mlflow.db in the folder of the command
     uri: str = ""
-    experiment: str = ""  # empty: MLFLOW_EXPERIMENT_NAME, or big_retrieval
-    name: str = ""  # of the run; empty: that of the run folder
+    experiment: str = ""  # empty for MLFLOW_EXPERIMENT_NAME, or big_retrieval
+    name: str = ""  # of the run; empty for the name of the run folder
 
     def check(self, config: Config, path: str) -> Iterator[str]:
         yield from _missing_package("mlflow", path, least=3)
@@ -197,10 +191,9 @@ class Mlflow(Tracker):
 
 
 class _MlflowRun:
-    """Writes rows through its own client of the store."""
+    """A run in MLflow, which resumed runs continue."""
 
     def __init__(self, config: Mlflow, run: TrackedRun) -> None:
-        """Starts a run in MLflow, or continues the run of this run folder."""
         mlflow: Any = importlib.import_module("mlflow")
         self._entities: Any = importlib.import_module("mlflow.entities")
         for name in ("mlflow", "alembic"):  # they log every table of a new database
@@ -209,22 +202,21 @@ class _MlflowRun:
         uri = config.uri or mlflow.get_tracking_uri()
         experiment = config.experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME")
         experiment = experiment or "big_retrieval"
-        place = f"{uri} {experiment}"
+        project = f"{uri} {experiment}"
         self._client: Any = mlflow.MlflowClient(tracking_uri=uri)
-        known = run.known_id(place)
-        if known is None:
-            found = self._client.get_experiment_by_name(experiment)
-            number = found.experiment_id if found else self._client.create_experiment(experiment)
-            began = self._client.create_run(number, run_name=config.name or run.name)
-            known = str(began.info.run_id)
-            run.keep_id(place, known)
+        run_id = run.known_id(project)
+        if run_id is None:
+            entity = self._client.get_experiment_by_name(experiment)
+            key = entity.experiment_id if entity else self._client.create_experiment(experiment)
+            created = self._client.create_run(key, run_name=config.name or run.name)
+            run_id = str(created.info.run_id)
+            run.keep_id(project, run_id)
         else:
-            self._client.set_terminated(known, "RUNNING")
-        self._id, self._tracked, self._status, self._last = known, run, "KILLED", 0
+            self._client.set_terminated(run_id, "RUNNING")
+        self._id, self._tracked, self._status, self._last = run_id, run, "KILLED", 0
         self._log_params(run.config)
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
-        """Adds a row, without numbers that an earlier start of the run wrote at this step."""
         self._last = max(self._last, step)
         self._log_metrics(step, self._tracked.new_numbers(step, values))
 
@@ -245,23 +237,23 @@ class _MlflowRun:
 
     def _log_metrics(self, step: int, values: Mapping[str, float]) -> None:
         now = int(1000 * time.time())
-        found = [self._entities.Metric(_allowed_name(k), v, now, step) for k, v in values.items()]
-        self._client.log_batch(self._id, metrics=found)
+        metrics = [self._entities.Metric(_allowed_name(k), v, now, step) for k, v in values.items()]
+        self._client.log_batch(self._id, metrics=metrics)
 
     def _log_params(self, config: Mapping[str, Any]) -> None:
         """Logs the keys that the run does not have: MLflow never changes a parameter."""
         have = self._client.get_run(self._id).data.params
-        found = [
-            self._entities.Param(_allowed_name(name), str(value)[:MLFLOW_LETTERS])
+        params = [
+            self._entities.Param(_allowed_name(name), str(value)[:MLFLOW_CHARACTERS])
             for name, value in flat(config).items()
             if _allowed_name(name) not in have
         ]
-        for start in range(0, len(found), MLFLOW_PARAMS):
-            self._client.log_batch(self._id, params=found[start : start + MLFLOW_PARAMS])
+        for start in range(0, len(params), MLFLOW_PARAMS):
+            self._client.log_batch(self._id, params=params[start : start + MLFLOW_PARAMS])
 
 
 def _allowed_name(name: str) -> str:
-    """Returns a name that MLflow allows: R@1 as R_at_1, and underscores for other characters."""
+    """Returns a name that MLflow allows: R_at_1 for R@1, and underscores for other characters."""
     return re.sub(r"[^\w\-./: ]", "_", name.replace("@", "_at_"), flags=re.ASCII)
 
 
@@ -269,9 +261,7 @@ def _missing_package(package: str, path: str, least: int = 0) -> Iterator[str]:
     """Yields an error message if a package is missing, or older than a major version."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:  # or a folder of this name, such as W&B's
-        yield (
-            f"{path} needs the package {package}, which is not installed: pip install {package}."
-        )
+        yield f"{path} needs the package {package}, which is missing: pip install {package}."
         return
     try:
         version = importlib.metadata.version(package)
@@ -279,6 +269,6 @@ def _missing_package(package: str, path: str, least: int = 0) -> Iterator[str]:
         return
     if int(version.partition(".")[0]) < least:
         yield (
-            f"{path} needs {package} {least} or later, and {version} is installed: "
+            f"{path} needs {package} {least} or later, not {version}: "
             f"pip install -U '{package}>={least}'."
         )

@@ -1,8 +1,7 @@
-"""Trackers of curves (`config.trackers`), kept from ending or stalling the run.
+"""Trackers of curves (`config.trackers`), which cannot end or stall the run.
 
-A tracker writes to something that the run can do without: a disk that may be full for a moment, a
-file system that may hang, a server. `Guarded` gives each tracker a thread and a bounded queue. A
-tracker that fails is opened again later, a tracker that hangs loses rows, and both warn once.
+`Guarded` gives each tracker a thread and a bounded queue. A tracker that fails is opened again
+later, a tracker that hangs loses rows, and both warn once.
 """
 
 import contextlib
@@ -23,10 +22,10 @@ from big_retrieval.report.numbers import is_number
 
 ROWS = 1000  # maximum number of rows that wait for a tracker
 RETRY = 60.0  # seconds until a tracker that failed is opened again
-PATIENCE = 3.0  # seconds until the end of a run logs what it waits for
+PATIENCE = 3.0  # seconds of waiting at the end of a run until a log line
 
 log = logging.getLogger(__name__)
-Row = tuple[int, Mapping[str, Any], bool]  # step, values, whether they are the results
+Row = tuple[int, Mapping[str, Any], bool]  # step, values, True for the results
 
 
 class TrackedRun:
@@ -34,9 +33,8 @@ class TrackedRun:
 
     Attributes:
       entry: name of the tracker in `config.trackers`.
-      folder: run folder.
       name: name of the run folder.
-      config: configuration as nested dictionaries.
+      config: config as nested dictionaries.
       first: first step that this start of the run writes.
     """
 
@@ -46,36 +44,31 @@ class TrackedRun:
     def __init__(
         self, entry: str, folder: Path, config: Config, first: int, seen: Mapping[str, int]
     ) -> None:
-        """Reads and writes nothing yet."""
         self.entry, self.folder, self.name = entry, folder, folder.resolve().name
         self.config, self.first = schema.to_plain(config), first
         self._seen = dict(seen)
         # The file belongs to this run only if the run has written rows before.
-        self._mine = bool(seen)
+        self._has_file = bool(seen)
 
-    def known_id(self, place: str) -> str | None:
-        """Returns the id of the run in the tracker; None if the tracker does not have the run.
-
-        Args:
-          place: server and project; another place has another run.
-        """
-        saved = self._read().get(self.entry) if self._mine else None
-        if saved is not None and saved["place"] == place:
+    def known_id(self, project: str) -> str | None:
+        """Returns the run's id in a project of a server; None if the project lacks the run."""
+        saved = self._read().get(self.entry) if self._has_file else None
+        if saved is not None and saved["place"] == project:
             return saved["id"]
         self._seen = {}
         return None
 
-    def keep_id(self, place: str, number: str) -> None:
-        """Keeps the id for the next start of the run, or the next try after a failure."""
+    def keep_id(self, project: str, run_id: str) -> None:
+        """Stores the id for the next start of the run, or the next try after a failure."""
         with self._lock:
-            entries = self._read() | {self.entry: {"place": place, "id": number}}
+            entries = self._read() | {self.entry: {"place": project, "id": run_id}}
             write_bytes(self.folder / self.FILE, to_json(entries))
-        self._mine = True
+        self._has_file = True
 
     def new_numbers(self, step: int, values: Mapping[str, Any]) -> dict[str, float]:
-        """Returns the numbers that the tracker did not get at this step or later.
+        """Returns the numbers that earlier starts of the run did not write at this step or later.
 
-        A killed run repeats the steps since its last checkpoint when it is resumed.
+        A resumed run repeats the steps since its last checkpoint.
         """
         numbers = {
             name: value
@@ -86,7 +79,7 @@ class TrackedRun:
         return numbers
 
     def never_written(self, values: Mapping[str, Any]) -> dict[str, float]:
-        """Returns the numbers whose names no row had."""
+        """Returns the numbers whose names are not in any row."""
         return {k: v for k, v in values.items() if is_number(v) and k not in self._seen}
 
     def _read(self) -> dict[str, Any]:
@@ -107,9 +100,7 @@ class OpenTracker(Protocol):
         """Writes the content of results.json; not called if the run is interrupted."""
         ...
 
-    def close(self) -> None:
-        """Frees resources."""
-        ...
+    def close(self) -> None: ...
 
 
 class Guarded:
@@ -128,7 +119,7 @@ class Guarded:
         """Starts the tracker's thread.
 
         Args:
-          make: opens the tracker, given the first step that it will get.
+          make: opens the tracker; its argument is the tracker's first step.
           rows: maximum number of waiting rows; further rows are dropped.
           retry: seconds between a failure and the next try.
           closing: seconds for the last rows at the end of a run.
@@ -138,7 +129,7 @@ class Guarded:
         self._rows, self._retry, self._closing = rows, retry, closing
         self._deadline = float("inf")
         self._queue: queue.Queue[Row | None] = queue.Queue()
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -148,34 +139,30 @@ class Guarded:
         if self._queue.qsize() < self._rows:
             self._queue.put((step, values, False))
         else:
-            self._once(
-                "slow",
-                f"{self._name} does not keep up since step {step}; rows are left out of "
-                "it, and the run goes on",
+            text = (
+                f"{self._name} is too slow since step {step}; it loses rows, and the run continues"
             )
+            self._log_once("slow", text)
 
     def finish(self, results: Mapping[str, Any]) -> None:
         """Hands the results of the run to the tracker's thread."""
         self._queue.put((self._newest, results, True))
 
     def end(self) -> None:
-        """Tells the thread that no more rows come; `wait` gives it `closing` seconds from here."""
+        """Ends the queue; the thread then has `closing` seconds."""
         self._queue.put(None)
         self._deadline = time.monotonic() + self._closing
 
     def wait(self) -> None:
         """Waits for the tracker's last rows."""
-        left = self._deadline - time.monotonic()
-        self._thread.join(max(0.0, min(PATIENCE, left)))
-        if self._thread.is_alive() and left > PATIENCE:
-            log.info(f"{self._name} gets up to {left - PATIENCE:.0f} s for its last rows ...")
-            self._thread.join(left - PATIENCE)
+        remaining = self._deadline - time.monotonic()
+        self._thread.join(max(0.0, min(PATIENCE, remaining)))
+        if self._thread.is_alive() and remaining > PATIENCE:
+            log.info(f"waiting up to {remaining - PATIENCE:.0f} s for {self._name} ...")
+            self._thread.join(remaining - PATIENCE)
         if self._thread.is_alive():  # a daemon thread: the process can end
-            self._once(
-                "close",
-                f"{self._name} did not end within {self._closing:g} s; its last rows may be "
-                "missing",
-            )
+            text = f"{self._name} did not end within {self._closing:g} s; it may lack the last rows"
+            self._log_once("close", text)
 
     def _run(self) -> None:
         """Writes the rows; a failure closes the tracker, and later rows open the tracker again."""
@@ -193,22 +180,22 @@ class Guarded:
                         tracker.write(step, values)
                     if retry_at is not None:
                         retry_at = None
-                        text = f"{self._name} is written again from step {step} on"
-                        self._once("back", text, logging.INFO)
-            except Exception as problem:  # the run does not depend on trackers
+                        text = f"{self._name} works again from step {step} on"
+                        self._log_once("back", text, logging.INFO)
+            except Exception as error:  # the run does not depend on trackers
                 _close_quietly(tracker)
                 tracker, retry_at = None, time.monotonic() + self._retry
-                self._once(
+                self._log_once(
                     "failed",
-                    f"{self._name} failed at step {step} ({reason(problem)}); the run goes on "
-                    f"without it and tries again every {self._retry:g} s",
+                    f"{self._name} failed at step {step} ({reason(error)}); the run continues, and "
+                    f"tries again every {self._retry:g} s",
                 )
             self._queue.task_done()
         _close_quietly(tracker)
 
-    def _once(self, kind: str, text: str, level: int = logging.WARNING) -> None:
-        if kind not in self._told:
-            self._told.add(kind)
+    def _log_once(self, event: str, text: str, level: int = logging.WARNING) -> None:
+        if event not in self._logged:
+            self._logged.add(event)
             log.log(level, text)
 
 
@@ -219,7 +206,7 @@ def _close_quietly(tracker: OpenTracker | None) -> None:
 
 
 def close_all(trackers: Sequence[Guarded]) -> None:
-    """Waits for the last rows of all trackers, which end at the same time."""
+    """Waits for the last rows of all trackers, in parallel."""
     for tracker in trackers:
         tracker.end()
     for tracker in trackers:

@@ -103,8 +103,8 @@ def test_resumed_is_uninterrupted_and_an_edited_file_is_refused(run: Path, tmp_p
         done = trained(config, tmp_path / "edited", *FLAGS, steps=3, status=2)
     finally:
         config.write_text(before)
-    words = f"{config}, which defines the loss 'own_matryoshka', has changed since the run in "
-    assert f"{words}{tmp_path / 'edited'} began: restore the file, or start anew" in done.stderr
+    words = f"{config} (loss/own_matryoshka) has changed since "
+    assert f"{words}{tmp_path / 'edited'} was written. Restore the file" in done.stderr
 
 
 def test_the_model_is_used_without_the_file(

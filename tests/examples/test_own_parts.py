@@ -85,7 +85,7 @@ def test_another_run_in_its_folder_is_told_what_differs(
 ) -> None:
     without_own_parts(monkeypatch, "field", "tower", "head")
     done = ran("main", "--config=configs/quickstart.py", f"--workdir={run / 'run'}", status=2)
-    assert f"{run / 'run'} holds a run with config." in done.stderr
+    assert f"Cannot resume {run / 'run'}: config." in done.stderr
 
 
 def test_the_model_is_used_with_the_file_only(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

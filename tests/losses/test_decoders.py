@@ -84,7 +84,6 @@ def test_input_decoder_ignores_padding_and_maps_other_widths() -> None:
         (configs.LatentTarget(target="table"), ".target: 'table' has values of shape (2, 3)"),
         (configs.LatentTarget(hidden=0), ".hidden"),
         (configs.InputTarget(field="image"), ".field: 'image' is not a text"),
-        (configs.Triplet(false_negatives="positives"), ".false_negatives"),
         (configs.Triplet(margin=-1.0), ".margin"),
     ],
 )

@@ -1,5 +1,6 @@
 """Steps and runs of the trainer's tests, and their comparison."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from big_retrieval import parallel
 from big_retrieval.config import Config
 from big_retrieval.train.build import BuiltModel, build_model
+from big_retrieval.train.loop import train
 from big_retrieval.train.step import abstract_batch, compile_step
 from tests.helpers import losses, mesh_keys, results
 
@@ -49,8 +51,18 @@ def prepare(config: Config, devices: Any = ONE) -> tuple[Any, Any, Any]:
     parts, batch = built(config, devices)
     key = (repr(config), len(devices))
     if key not in _compiled:
-        _compiled[key] = compile_step(parts.step, parts.abstract, batch, parts.mesh)
+        _compiled[key] = compile_step(parts.steps[0], parts.abstract, batch, parts.mesh)
     return _compiled[key], parts.draw(), batch
+
+
+def train_in_parts(
+    make: Callable[..., Config], workdir: Path, *stops: int, devices: Any = ONE
+) -> None:
+    """Trains `make()`, interrupted after some steps and resumed."""
+    for stop in stops:
+        train(make(stop_after=stop), workdir, devices)
+    train(make(), workdir, devices)
+    assert results(workdir)["resumed_from"] == stops[-1]
 
 
 def assert_same_run(found: Path, expected: Path) -> None:
@@ -61,6 +73,6 @@ def assert_same_run(found: Path, expected: Path) -> None:
 
 def assert_close_run(found: Path, expected: Path, rtol: float = 1e-5) -> None:
     """Both runs log the same steps, and their losses agree."""
-    ours, theirs = losses(found), losses(expected)
-    assert ours.keys() == theirs.keys()
-    np.testing.assert_allclose(list(ours.values()), list(theirs.values()), rtol=rtol)
+    values, wanted = losses(found), losses(expected)
+    assert values.keys() == wanted.keys()
+    np.testing.assert_allclose(list(values.values()), list(wanted.values()), rtol=rtol)

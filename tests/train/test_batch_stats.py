@@ -1,5 +1,6 @@
 """Batch statistics in the trainer: averages, slices, devices, resuming, use."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.inference.saved import restore_params
 from big_retrieval.models.towers import make_model
 from big_retrieval.train.loop import train
-from tests.helpers import ema, losses, mesh_keys, results, tiny, user_error
+from tests.helpers import ema, mesh_keys, results, tiny, user_error
 from tests.train.runs import (
     ALL_AXES,
     ONE,
@@ -28,6 +29,7 @@ from tests.train.runs import (
     assert_same_run,
     built,
     prepare,
+    train_in_parts,
 )
 
 pytestmark = pytest.mark.usefixtures("one_model")
@@ -52,8 +54,13 @@ def same(a: Any, b: Any, **tolerance: Any) -> None:
         np.testing.assert_allclose(value, b[path], err_msg=path, **{"rtol": 0.0, **tolerance})
 
 
+def copied(tree: Any) -> Any:
+    """Copies arrays, whose buffers a step may reuse."""
+    return jax.tree.map(np.array, tree)
+
+
 def moved(config: configs.Config, state: Any, fields: Any) -> tuple[Any, Any]:
-    """(embeddings, averages) of one plain pass over some rows."""
+    """Returns (embeddings, averages) of one plain pass over some rows."""
     model = make_model(config, VOCAB)
     trees = {"params": {k: v for k, v in state.params.items() if k != "scalars"}}
     trees["batch_stats"] = state.batch_stats
@@ -62,7 +69,7 @@ def moved(config: configs.Config, state: Any, fields: Any) -> tuple[Any, Any]:
     return reps.embeddings, after["batch_stats"]  # type: ignore
 
 
-def test_a_step_moves_the_averages_once() -> None:
+def test_step_moves_the_averages_once() -> None:
     config = resnet()
     step, state, batch = prepare(config)
     _, expected = moved(config, state, batch.fields)
@@ -73,8 +80,8 @@ def test_a_step_moves_the_averages_once() -> None:
     assert set(state.weights) == {*state.params, "batch_stats"}
 
 
-def test_rows_that_lack_an_optional_field_do_not_count() -> None:
-    """Neither in the tower nor in the head, whatever they hold, and on every mesh."""
+def test_rows_without_an_optional_field_do_not_count() -> None:
+    """In tower and head, for any content of the rows, and on every mesh."""
     head = recipe.entry(configs.Mlp(), dim=4, batch_norm=True)
     config = resnet({"blocks": (1,), "remat": "block"}, fields__image__head=head)
     parts, batch = built(config)
@@ -106,19 +113,19 @@ def test_rows_that_lack_an_optional_field_do_not_count() -> None:
     np.testing.assert_allclose(nothing[0], whole[0], rtol=1e-5, atol=1e-6)
 
 
-def test_a_bad_step_leaves_them() -> None:
+def test_bad_step_does_not_move_the_averages() -> None:
     step, state, batch = prepare(resnet())
     state, _ = step(state, batch)
     params = jax.tree.map(lambda x: x, state.params)
     params["text"]["ln_final"]["bias"] = params["text"]["ln_final"]["bias"].at[0].set(jnp.inf)
-    before = {k: x.copy() for k, x in flat(state.batch_stats).items()}
+    before = copied(state.batch_stats)
     state, out = step(state.replace(params=params), batch)
     assert int(out["first_bad_step"]) == 2
-    same(state.batch_stats, traverse_util.unflatten_dict(before, sep="/"))
+    same(state.batch_stats, before)
 
 
 @pytest.mark.slow
-def test_slices_have_statistics_of_their_own_and_move_the_averages_by_their_mean() -> None:
+def test_slices_move_the_averages_by_the_mean_of_their_statistics() -> None:
     config = resnet({"batch_stats": "slice"}, microbatch=4)
     step, state, batch = prepare(config)
     parts = [
@@ -130,63 +137,57 @@ def test_slices_have_statistics_of_their_own_and_move_the_averages_by_their_mean
     state, out = step(state, batch)
     same(state.batch_stats, expected, rtol=1e-5, atol=1e-6)
     whole, other = whole_step(whole, batch)
-    assert abs(float(out["loss"]) - float(other["loss"])) > 1e-4  # it is another training
+    assert abs(float(out["loss"]) - float(other["loss"])) > 1e-4
 
 
 @pytest.mark.slow
-def test_frozen_statistics_allow_slices_and_change_nothing() -> None:
-    runs = []
+def test_frozen_statistics_allow_slices_and_stay_unchanged() -> None:
+    values = []
     for microbatch in (None, 4):
-        step, state, batch = prepare(
-            resnet({"frozen_stats": True, "blocks": (1,)}, microbatch=microbatch)
-        )
-        before = {k: x.copy() for k, x in flat(state.batch_stats).items()}
-        out: Any = None
+        tower = {"frozen_stats": True, "blocks": (1,)}
+        step, state, batch = prepare(resnet(tower, microbatch=microbatch))
+        before, out = copied(state.batch_stats), None
         for _ in range(2):
             state, out = step(state, batch)
-        same(state.batch_stats, traverse_util.unflatten_dict(before, sep="/"))
-        runs.append(float(out["loss"]))
-    assert runs[0] == pytest.approx(runs[1], rel=1e-5)
-
-
-def test_slices_must_be_asked_for() -> None:
-    with user_error("config.microbatch", "config.towers.image.batch_stats", "frozen_stats"):
-        check(resnet(microbatch=4))
-    check(resnet(microbatch=16))  # the whole batch is one slice
-    check(resnet({"batch_stats": "slice"}, microbatch=4))
-    check(resnet({"frozen_stats": True}, microbatch=4))
+        same(state.batch_stats, before)
+        values.append(float(out["loss"]))
+    assert values[0] == pytest.approx(values[1], rel=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("tower", "words"),
+    "changes",
     [
-        ({"blocks": ()}, "blocks"),
-        ({"blocks": (1, 0)}, "blocks"),
-        ({"stem": 0}, "stem"),
+        {"microbatch": 16},  # one slice
+        {"tower": {"batch_stats": "slice"}, "microbatch": 4},
+        {"tower": {"frozen_stats": True}, "microbatch": 4},
     ],
 )
-def test_impossible_sizes(tower: dict[str, Any], words: str) -> None:
-    with pytest.raises(UserError, match=f"config.towers.image.{words}"):
-        check(resnet(tower))
+def test_check_accepts_slices_with_batch_statistics(changes: dict[str, Any]) -> None:
+    check(resnet(**changes))
 
 
-def test_a_text_field_cannot_read_with_it() -> None:
-    with pytest.raises(UserError, match="cannot read fields of type 'text'"):
-        check(resnet(fields__text__tower="image"))
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"microbatch": 4}, ["config.microbatch", "config.towers.image.batch_stats"]),
+        ({"tower": {"blocks": ()}}, ["config.towers.image.blocks"]),
+        ({"tower": {"blocks": (1, 0)}}, ["config.towers.image.blocks"]),
+        ({"tower": {"stem": 0}}, ["config.towers.image.stem"]),
+        ({"fields__text__tower": "image"}, ["cannot read fields of type 'text'"]),
+    ],
+)
+def test_check_rejects_impossible_networks(changes: dict[str, Any], words: list[str]) -> None:
+    with user_error(*words):
+        check(resnet(**changes))
+
+
+LONG = {"total_steps": 20, "checkpoint_every": 20}
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(trained: Callable[..., Path]) -> Path:
     """The uninterrupted run on one device."""
-    workdir = tmp_path_factory.mktemp("whole")
-    train(resnet(total_steps=20, checkpoint_every=20), workdir, ONE)
-    return workdir
-
-
-@pytest.mark.slow
-def test_it_trains(whole: Path) -> None:
-    found = losses(whole)
-    assert np.mean([found[i] for i in range(16, 21)]) < np.mean([found[i] for i in range(1, 4)])
+    return trained(resnet(**LONG))
 
 
 def stats(workdir: Path, step: int) -> Any:
@@ -195,29 +196,27 @@ def stats(workdir: Path, step: int) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("axes", [mesh_keys(data=8), ALL_AXES])
-def test_eight_devices(whole: Path, tmp_path: Path, axes: dict[str, int]) -> None:
-    train(resnet(total_steps=20, checkpoint_every=20, **axes), tmp_path)
+def test_eight_devices_equal_one(whole: Path, tmp_path: Path, axes: dict[str, int]) -> None:
+    train(resnet(**LONG, **axes), tmp_path)
     assert_close_run(tmp_path, whole)
     same(stats(tmp_path, 20), stats(whole, 20), rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.slow
-def test_resumed_is_uninterrupted(whole: Path, tmp_path: Path) -> None:
-    train(resnet(total_steps=20, checkpoint_every=20, stop_after=7), tmp_path, ONE)
-    train(resnet(total_steps=20, checkpoint_every=20), tmp_path, ONE)
-    assert results(tmp_path)["resumed_from"] == 7
+def test_resumed_run_with_batch_norms_is_bit_identical(whole: Path, tmp_path: Path) -> None:
+    train_in_parts(lambda **more: resnet(**LONG, **more), tmp_path, 7)
     assert_same_run(tmp_path, whole)
     same(stats(tmp_path, 20), stats(whole, 20))
 
 
 @pytest.mark.slow
-def test_slices_stay_as_they_are_on_resume(tmp_path: Path) -> None:
+def test_resume_rejects_changed_slices_of_batch_norms(tmp_path: Path) -> None:
     train(resnet({"batch_stats": "slice"}, microbatch=8, stop_after=1), tmp_path, ONE)
-    with pytest.raises(UserError, match=r"config\.microbatch = 8.*None"):
+    with pytest.raises(UserError, match=r"config\.microbatch was 8, now None"):
         train(resnet({"batch_stats": "slice"}), tmp_path, ONE)
 
 
-def test_runlocal_shrinks_a_published_size() -> None:
+def test_runlocal_shrinks_a_published_network() -> None:
     from configs import quickstart
 
     c = quickstart.get_config()
@@ -234,7 +233,7 @@ def test_runlocal_shrinks_a_published_size() -> None:
 
 
 @pytest.mark.slow
-def test_use_goes_by_the_averages(whole: Path) -> None:
+def test_loaded_model_uses_the_averages(whole: Path) -> None:
     model = big_retrieval.load(whole, batch_size=8)
     same(jax.device_get(model.weights["batch_stats"]), stats(whole, 20))
     images = [SceneRecords("test", count=6)[i]["image"] for i in range(6)]
@@ -245,7 +244,7 @@ def test_use_goes_by_the_averages(whole: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_average_of_the_parameters_has_the_same_statistics(tmp_path: Path) -> None:
+def test_model_of_averaged_parameters_has_the_same_statistics(tmp_path: Path) -> None:
     evals = {"test": recipe.entry(configs.Retrieval(), data=configs.Scenes(split="test", count=16))}
     config = resnet({"blocks": (1,)}, total_steps=2, optimizer__averaging=ema(0.5), evals=evals)
     train(config, tmp_path, ONE)
@@ -257,8 +256,7 @@ def test_an_average_of_the_parameters_has_the_same_statistics(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_run_starts_from_another(whole: Path, tmp_path: Path) -> None:
-    """`config.init` takes the averages with the parameters."""
+def test_init_reads_averages_and_parameters(whole: Path, tmp_path: Path) -> None:
     init = {"image": recipe.entry(configs.Init(), path=str(whole))}
     config = resnet(
         {"frozen_stats": True},
@@ -268,8 +266,8 @@ def test_a_run_starts_from_another(whole: Path, tmp_path: Path) -> None:
     )
     train(config, tmp_path, ONE)
     same(stats(tmp_path, 1), stats(whole, 20))
-    mine, theirs = (
+    image, expected = (
         restore_params(folder / "checkpoints" / step)["image"]
         for folder, step in ((tmp_path, "1"), (whole, "20"))
     )
-    same(mine, theirs)
+    same(image, expected)

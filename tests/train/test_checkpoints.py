@@ -1,5 +1,6 @@
-"""Checkpoints without a run: what is synced before what goes, links, damage, what does not fit."""
+"""Checkpoints without a run: order of disk writes, links, damage, mismatches."""
 
+import contextlib
 import errno
 import json
 import os
@@ -18,12 +19,12 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from big_retrieval import config
-from big_retrieval.config import recipe, schema
+from big_retrieval.config import schema
 from big_retrieval.errors import UserError
 from big_retrieval.io import manifest
 from big_retrieval.runtime import locks
 from big_retrieval.train.checkpoint import Checkpoints
+from big_retrieval.train.data_fingerprint import IMAGES, ROWS, TEXTS
 from big_retrieval.train.resume import check_fits, open_run_folder
 from tests.helpers import tiny, user_error
 from tests.io.recorded import disk_calls, synced_before
@@ -38,37 +39,41 @@ class State:
 
 
 @flax.struct.dataclass
-class LaterState(State):
-    """A state with a part that older checkpoints do not have."""
+class LargerState(State):
+    """A state with a part that the checkpoint does not have."""
 
     stats: Any
 
 
 def state(width: int = 3, **more: Any) -> State:
-    """A state; further parameters by name."""
     return State(np.int32(0), {"kernel": np.zeros((2, width), np.float32), **more})
 
 
 def abstract(like: State) -> Any:
     """Shapes and types of a state on one device."""
-    place = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), like)
+    device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device), like)
 
 
 @pytest.fixture
 def checkpoints(tmp_path: Path) -> Iterator[Checkpoints]:
-    found = Checkpoints(
-        tmp_path / "checkpoints",
-        files={"config.json": b"{}", "tokenizer.json": b"{}"},
-        logs=[tmp_path / "metrics.jsonl"],
-    )
-    yield found
-    found.close()
+    root, files = tmp_path / "checkpoints", {"config.json": b"{}", "tokenizer.json": b"{}"}
+    with contextlib.closing(
+        Checkpoints(root, files=files, logs=[tmp_path / "metrics.jsonl"])
+    ) as checkpoints:
+        yield checkpoints
 
 
-def test_nothing_is_compiled_to_save_small_arrays_that_all_devices_hold(
-    checkpoints: Checkpoints,
-) -> None:
+def failing(code: int) -> Callable[..., Any]:
+    """Returns a function that raises an OSError."""
+
+    def fail(*args: Any) -> Any:
+        raise OSError(code, os.strerror(code))
+
+    return fail
+
+
+def test_save_compiles_nothing_for_small_replicated_arrays(checkpoints: Checkpoints) -> None:
     compiled: list[str] = []
 
     def listen(event: str, duration_secs: float, **kwargs: Any) -> None:
@@ -82,7 +87,7 @@ def test_nothing_is_compiled_to_save_small_arrays_that_all_devices_hold(
         checkpoints.wait()
     finally:
         jax.monitoring.unregister_event_duration_listener(listen)
-    assert compiled  # what Orbax does is heard
+    assert compiled  # the listener gets Orbax's events
     assert not [event for event in compiled if "compile" in event]
 
 
@@ -92,58 +97,51 @@ def save(checkpoints: Checkpoints, *steps: int) -> None:
         checkpoints.wait()
 
 
-def test_older_steps_go_only_when_the_new_one_is_on_the_disk(checkpoints: Checkpoints) -> None:
+def test_save_removes_older_steps_after_the_new_step_is_synced(checkpoints: Checkpoints) -> None:
     root = checkpoints.root
     (root.parent / "metrics.jsonl").write_text('{"step": 1}\n')
     save(checkpoints, 1, 2)
     with disk_calls() as calls:
         save(checkpoints, 3)
-    vouched = calls.index(("rename", root / "3" / "manifest.json"))
-    listed = {root / "3" / "manifest.json", *(root / "3").rglob("*")}
-    before = synced_before(calls, vouched)
-    assert before >= {root / "3", *listed} - {root / "3" / "manifest.json"}
-    assert root.parent / "metrics.jsonl" in before  # a resumed run relies on its rows
-    first_gone = calls.index(("remove", root / "1" / "manifest.json"))
-    assert calls[vouched + 1 : first_gone] == [("sync", root / "3"), ("sync", root)]
-    gone = [path for kind, path in calls[:first_gone] if kind == "remove"]
-    assert not any(path.is_relative_to(root / "1") for path in gone)
+    new = root / "3" / "manifest.json"
+    complete = calls.index(("rename", new))
+    synced = synced_before(calls, complete)
+    assert synced >= {root / "3", *(root / "3").rglob("*")} - {new}
+    assert root.parent / "metrics.jsonl" in synced  # a resumed run needs its rows
+    first_removed = calls.index(("remove", root / "1" / "manifest.json"))
+    assert calls[complete + 1 : first_removed] == [("sync", root / "3"), ("sync", root)]
+    removed = [path for kind, path in calls[:first_removed] if kind == "remove"]
+    assert not any(path.is_relative_to(root / "1") for path in removed)
     assert manifest.complete_steps(root) == [2, 3]
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
-def test_a_file_that_cannot_be_synced_is_a_failed_save_and_nothing_is_pruned(
+def test_failed_sync_fails_the_save_and_prunes_nothing(
     checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     save(checkpoints, 1, 2)
-
-    def fsync(handle: int) -> None:
-        raise OSError(code, os.strerror(code))
-
-    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "fsync", failing(code))
     with pytest.raises(UserError, match=os.strerror(code)):
         save(checkpoints, 3)
     assert manifest.complete_steps(checkpoints.root) == [1, 2]
     assert all(manifest.damage(checkpoints.root / name) is None for name in "12")
 
 
-def test_a_failed_save_ends_the_run_even_where_the_folder_cannot_be_listed_any_more(
+def test_failed_save_raises_if_the_folder_cannot_be_listed(
     checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*args: Any) -> Any:
-        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
-
-    monkeypatch.setattr(os, "fsync", fail)
-    monkeypatch.setattr("big_retrieval.train.checkpoint.complete_steps", fail)
+    monkeypatch.setattr(os, "fsync", failing(errno.ESTALE))
+    monkeypatch.setattr("big_retrieval.train.checkpoint.complete_steps", failing(errno.ESTALE))
     with pytest.raises(UserError, match=os.strerror(errno.ESTALE)):
         save(checkpoints, 1)
 
 
-def test_a_clock_that_jumps_ends_no_save(
+def test_save_succeeds_if_the_clock_jumps(
     checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = time.time
 
-    def jumping() -> float:  # a day ahead wherever Orbax asks how long it may still wait
+    def jumping() -> float:  # a day ahead when Orbax computes its remaining time
         return real() + 86_400 * (sys._getframe(1).f_code.co_name == "get_remaining_time")
 
     monkeypatch.setattr(time, "time", jumping)
@@ -151,22 +149,19 @@ def test_a_clock_that_jumps_ends_no_save(
     assert manifest.complete_steps(checkpoints.root) == [1]
 
 
-def test_old_steps_that_cannot_be_listed_stay_and_the_save_is_none_the_worse(
+def test_save_succeeds_if_old_steps_cannot_be_listed(
     checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*args: Any) -> Any:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
     save(checkpoints, 1, 2)
     with monkeypatch.context() as patch:
-        patch.setattr("big_retrieval.train.checkpoint.complete_steps", fail)
+        patch.setattr("big_retrieval.train.checkpoint.complete_steps", failing(errno.EIO))
         save(checkpoints, 3)
     assert manifest.complete_steps(checkpoints.root) == [1, 2, 3]
     save(checkpoints, 4)
     assert manifest.complete_steps(checkpoints.root) == [3, 4]
 
 
-def test_a_save_whose_folder_has_another_owner_meanwhile_removes_nothing(
+def test_save_removes_nothing_after_another_run_took_the_folder(
     checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def check() -> None:
@@ -189,28 +184,21 @@ def test_the_two_newest_and_the_best_are_kept(tmp_path: Path, mode: str, kept: l
     assert manifest.complete_steps(tmp_path) == kept
 
 
-def test_of_a_linked_step_only_the_link_goes(checkpoints: Checkpoints, tmp_path: Path) -> None:
-    save(checkpoints, 1)
-    (checkpoints.root / "1").rename(tmp_path / "kept")
-    (checkpoints.root / "1").symlink_to(tmp_path / "kept")
-    save(checkpoints, 2, 3)
-    assert not (checkpoints.root / "1").is_symlink()
-    assert manifest.damage(tmp_path / "kept") is None
-
-
-def test_saving_over_a_linked_step_leaves_its_target(
-    checkpoints: Checkpoints, tmp_path: Path
+@pytest.mark.parametrize("steps", [(2, 3), (1,)], ids=["pruned", "saved again"])
+def test_save_removes_the_link_of_a_linked_step_only(
+    checkpoints: Checkpoints, tmp_path: Path, steps: tuple[int, ...]
 ) -> None:
     save(checkpoints, 1)
     (checkpoints.root / "1").rename(tmp_path / "kept")
     (checkpoints.root / "1").symlink_to(tmp_path / "kept")
     inode = (tmp_path / "kept" / "manifest.json").stat().st_ino
-    save(checkpoints, 1)
+    save(checkpoints, *steps)
     assert not (checkpoints.root / "1").is_symlink()
+    assert manifest.damage(tmp_path / "kept") is None
     assert (tmp_path / "kept" / "manifest.json").stat().st_ino == inode
 
 
-def test_folders_that_are_no_steps_survive_saves_and_stop_none(checkpoints: Checkpoints) -> None:
+def test_save_ignores_folders_that_are_not_steps(checkpoints: Checkpoints) -> None:
     save(checkpoints, 1)
     for name in ("²", "001", "notes"):
         shutil.copytree(checkpoints.root / "1", checkpoints.root / name)
@@ -219,7 +207,7 @@ def test_folders_that_are_no_steps_survive_saves_and_stop_none(checkpoints: Chec
     assert checkpoints.newest() == 3
 
 
-def test_files_of_no_bytes_behind_a_valid_manifest_are_noticed(checkpoints: Checkpoints) -> None:
+def test_newest_moves_a_checkpoint_with_empty_files_aside(checkpoints: Checkpoints) -> None:
     save(checkpoints, 1, 2)
     arrays = [p for p in (checkpoints.root / "2" / "state").rglob("*") if p.is_file()]
     assert len(arrays) > 4
@@ -230,7 +218,7 @@ def test_files_of_no_bytes_behind_a_valid_manifest_are_noticed(checkpoints: Chec
     assert (checkpoints.root / "2.damaged").is_dir()
 
 
-def test_a_file_on_bad_blocks_is_damage_and_a_file_without_permission_is_a_sentence(
+def test_io_errors_are_damage_and_missing_permission_is_an_error(
     checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save(checkpoints, 1, 2)
@@ -238,7 +226,7 @@ def test_a_file_on_bad_blocks_is_damage_and_a_file_without_permission_is_a_sente
 
     def read(path: Path) -> str:
         if path == bad:
-            raise OSError(code, os.strerror(code))  # as `read` has it: without a file's name
+            raise OSError(code, os.strerror(code))  # like `read`, without a file name
         return real(path)
 
     monkeypatch.setattr(manifest, "sha256_file", read)
@@ -254,11 +242,11 @@ def test_a_file_on_bad_blocks_is_damage_and_a_file_without_permission_is_a_sente
 
 
 @pytest.mark.parametrize(
-    ("wanted", "words"),
+    ("expected", "words"),
     [
         (state(4), "params/kernel has shape (2, 3) instead of (2, 4)"),
         (state(bias=np.zeros(3, np.float32)), "it has no params/bias"),
-        (LaterState(np.int32(0), state().params, {}), "it has no stats"),
+        (LargerState(np.int32(0), state().params, {}), "it has no stats"),
         (State(np.int32(0), {}), "it has params/kernel, which the run does not have"),
         (
             State(np.int32(0), {"kernel": np.zeros((2, 3), np.float16)}),
@@ -266,26 +254,29 @@ def test_a_file_on_bad_blocks_is_damage_and_a_file_without_permission_is_a_sente
         ),
     ],
 )
-def test_an_array_that_does_not_fit_is_named(
-    checkpoints: Checkpoints, wanted: State, words: str
+def test_restore_names_the_array_that_does_not_fit(
+    checkpoints: Checkpoints, expected: State, words: str
 ) -> None:
     save(checkpoints, 1)
     with user_error(words, str(checkpoints.root / "1")):
-        checkpoints.restore(1, abstract(wanted))
+        checkpoints.restore(1, abstract(expected))
 
 
-META = {"step": 6, "records": 100, "next_records": "ab", "beside": {"goal": "ef"}}
+PRINTS = {"goal": "ef", ROWS: "gh", TEXTS: "ij", IMAGES: "kl"}
+META = {"step": 6, "records": 100, "next_records": "ab", "beside": PRINTS}
 
 
 @pytest.fixture
 def fits(tmp_path: Path) -> Callable[..., None]:
     """Writes a checkpoint's small files, and compares them with the run of `tiny()`."""
 
-    def check(meta: Any = META, tokenizer: str | bytes = "words", **changes: Any) -> None:
+    def check(
+        meta: Any = META, tokenizer: bytes = b"words", prints: Any = None, **changes: Any
+    ) -> None:
         saved = schema.to_plain(tiny(**changes))
         (tmp_path / "config.json").write_bytes(manifest.to_json(saved))
-        content = tokenizer.encode() if isinstance(tokenizer, str) else tokenizer
-        (tmp_path / "tokenizer.json").write_bytes(content)
+        (tmp_path / "tokenizer.json").write_bytes(tokenizer)
+        meta = {**meta, "beside": {**PRINTS, **(prints or {})}}
         (tmp_path / "meta.json").write_text(json.dumps(meta))
         check_fits(tmp_path, tiny(), b"words", META)
 
@@ -302,48 +293,41 @@ def fits(tmp_path: Path) -> Callable[..., None]:
         {"loader__threads": 1},
     ],
 )
-def test_a_checkpoint_of_this_run_fits(fits: Callable[..., None], changes: dict[str, Any]) -> None:
+def test_check_fits_accepts_changed_free_keys(
+    fits: Callable[..., None], changes: dict[str, Any]
+) -> None:
     fits(**changes)
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("changes", "words"),
     [
-        ({"optimizer__lr": 0.5}, ["config.optimizer.lr = 0.5, this run has 0.002"]),
-        ({"towers__image__width": 32}, ["config.towers.image.width = 32, this run has 16"]),
-        ({"seed": 7}, ["config.seed = 7, this run has "]),
-        ({"meta": {**META, "step": 3}}, ["holds the state of step 3, not of step 6"]),
-        ({"meta": {**META, "records": 99}}, ["other records", "99", "100"]),
-        ({"meta": {**META, "next_records": "cd"}}, ["other records"]),
-        ({"meta": {**META, "beside": {"goal": "gh"}}}, ["content of config.fields.goal.file"]),
-        ({"meta": {"step": 6}}, ["meta.json does not say"]),
-        ({"tokenizer": "other"}, ["another tokenizer than", "put the checkpoint's tokenizer.json"]),
-        ({"tokenizer": b"\xff"}, ["another tokenizer than"]),
+        ({"optimizer__lr": 0.5}, "config.optimizer.lr was 0.5, now 0.002"),
+        ({"towers__image__width": 32}, "config.towers.image.width was 32, now 16"),
+        ({"seed": 7}, "config.seed was 7, now "),
+        ({"meta": {**META, "step": 3}}, "the state of step 3, not of step 6"),
+        ({"meta": {**META, "records": 99}}, "other records: config.data had 99, now 100"),
+        ({"meta": {**META, "next_records": "cd"}}, "other records"),
+        ({"prints": {ROWS: "other"}}, "other rows than config.data has now"),
+        ({"prints": {TEXTS: "other"}}, "other texts than config.data has now"),
+        ({"prints": {IMAGES: "other"}}, "other image files than config.data has now"),
+        ({"prints": {"goal": "other"}}, "other content of config.fields.goal.file"),
+        ({"meta": {"step": 6}}, "meta.json has no step"),
+        ({"tokenizer": b"other"}, "another tokenizer"),
+        ({"tokenizer": b"\xff"}, "another tokenizer"),
     ],
 )
-def test_a_checkpoint_of_another_run_is_named_with_what_differs(
-    fits: Callable[..., None], tmp_path: Path, given: dict[str, Any], words: list[str]
+def test_check_fits_names_the_difference(
+    fits: Callable[..., None], tmp_path: Path, changes: dict[str, Any], words: str
 ) -> None:
-    with user_error(*words, str(tmp_path)):
-        fits(**given)
+    with user_error(words, str(tmp_path)):
+        fits(**changes)
 
 
-def test_folder_with_another_programs_config_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+def test_open_run_folder_rejects_another_programs_config_unchanged(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(UserError, match="is no configuration of this version"):
+    with pytest.raises(UserError, match=r"config\.json is not a config of this version"):
         open_run_folder(tmp_path, tiny())
     assert (tmp_path / "config.json").read_text() == '{"model_type": "bert"}'
     assert (tmp_path / "tokenizer.json").exists()
-
-
-def test_run_from_before_a_key_resumes_with_its_old_value(tmp_path: Path) -> None:
-    averaged = tiny(optimizer__averaging=recipe.entry(config.Ema(), decay=0.9))
-    saved = schema.to_plain(averaged)
-    del saved["optimizer"]["averaging"]["warmup"]
-    (tmp_path / "config.json").write_bytes(manifest.to_json(saved))
-    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0}\n')
-    with pytest.raises(UserError, match=r"averaging\.warmup = False, this run has"):
-        open_run_folder(tmp_path, averaged)
-    as_before = recipe.entry(config.Ema(), decay=0.9, warmup=False)
-    open_run_folder(tmp_path, tiny(optimizer__averaging=as_before))

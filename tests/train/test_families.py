@@ -1,4 +1,4 @@
-"""LTD's families of models in the trainer: batch norms of heads, slices, devices, phases, plans."""
+"""LTD's model families in the trainer: batch norms of heads, slices, devices, phases, plans."""
 
 import dataclasses
 from pathlib import Path
@@ -22,7 +22,7 @@ from big_retrieval.train import resume
 from big_retrieval.train.build import build_model
 from big_retrieval.train.loop import train
 from big_retrieval.train.optimizer import names_of
-from tests.helpers import tiny
+from tests.helpers import tiny, user_error
 from tests.train.runs import ALL_AXES, ONE, VOCAB, prepare
 from tests.train.test_batch_stats import flat, moved, same, stats
 from tests.train.test_phases import resnet
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("one_model")
 
 
 def words(norm: bool = True, **head: Any) -> dict[str, Any]:
-    """The base model's captions, beside the tiny config's images."""
+    """The base model's captions, next to the tiny config's images."""
     head = {"dim": 4, "batch_norm": norm, **head}
     return {
         "towers__text": recipe.entry(configs.Gru(), width=8, words=6),
@@ -41,7 +41,7 @@ def words(norm: bool = True, **head: Any) -> dict[str, Any]:
 
 
 def regions(tower: Any, head: Any, text: Any, **more: Any) -> dict[str, Any]:
-    """Captions and generated regions, behind heads of their own."""
+    """Captions and generated regions, with separate heads."""
     fields: Any = {
         "image": configs.RegionField(regions=5, dim=6, generated=True, boxes="boxes", head=head),
         "text": configs.TextField(length=12, head=text),
@@ -65,7 +65,7 @@ def tern() -> dict[str, Any]:
 
 
 def alone(changes: dict[str, Any]) -> configs.Config:
-    """The tiny config with some fields; a tower that none reads any more goes."""
+    """The tiny config with some fields, and without towers that no field uses."""
     config = tiny(**changes)
     used = {field.tower for field in config.encoded.values()}
     towers = {name: tower for name, tower in config.towers.items() if name in used}
@@ -85,8 +85,8 @@ def steps(config: configs.Config, devices: Any = ONE) -> tuple[list[float], Any]
     return found, state
 
 
-def test_frozen_convolutions_in_training_mode_and_the_batch_norm_of_a_head() -> None:
-    """LTD's first phase: the network is not trained, but its batch norms go by the batch."""
+def test_phase_updates_batch_norms_of_a_frozen_network() -> None:
+    """LTD's first phase: the network is frozen, but its batch norms use the batch."""
     phases = {"heads": recipe.phase(start_step=0, trainable=".*_head/.*", batch_stats="update")}
     more: dict[str, Any] = {"optimizer__phases": phases, "optimizer__schedule__warmup_steps": 0}
     captions = {key: x for key, x in words().items() if not key.startswith("towers__image")}
@@ -102,7 +102,7 @@ def test_frozen_convolutions_in_training_mode_and_the_batch_norm_of_a_head() -> 
         assert np.array_equal(x, before[name]) == ("_head/" not in name), name
 
 
-def test_a_heads_batch_norm_under_slices_must_be_asked_for() -> None:
+def test_check_of_slices_with_a_heads_batch_norm() -> None:
     with pytest.raises(UserError, match=r"config.microbatch 4: .*config.fields.text.head need"):
         check(tiny(microbatch=4, **words()))
     check(tiny(microbatch=4, **words(batch_stats="slice")))
@@ -126,7 +126,7 @@ FAMILIES = pytest.mark.parametrize("family", [vsrn, tern])
 @pytest.mark.slow
 @FAMILIES
 def test_eight_devices_and_slices_are_the_whole_on_one(family: Any) -> None:
-    """Slices without batch statistics, but with dropout, whose bits belong to the rows."""
+    """TERN has dropout, whose bits depend on the row."""
     one, state = steps(alone(family()))
     slices = {"microbatch": 8} if family is tern else {}  # VSRN has batch norms
     many, other = steps(alone({**family(), **ALL_AXES, **slices}), jax.devices())
@@ -140,7 +140,7 @@ def test_eight_devices_and_slices_are_the_whole_on_one(family: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_starts_from_a_head_with_its_averages(tmp_path: Path) -> None:
+def test_init_reads_a_head_with_its_averages(tmp_path: Path) -> None:
     changes = {**words(), "total_steps": 2, "checkpoint_every": 2}
     train(tiny(**changes), tmp_path, ONE)
     init = {"text": recipe.entry(configs.Init(), path=str(tmp_path))}
@@ -152,9 +152,9 @@ def test_a_run_starts_from_a_head_with_its_averages(tmp_path: Path) -> None:
     found = read_initial_weights(config, sizes[0] | {"text/token_embedding": table.shape}, sizes[1])
     heads = {name for name in found.params if name.startswith("text_head/")}
     assert heads == {f"text_head/{x}" for x in ("fc1/kernel", "fc2/kernel", "bn/scale", "bn/bias")}
-    wanted = flat(stats(tmp_path, 2))
-    assert found.stats.keys() == wanted.keys() == {"text_head/bn/mean", "text_head/bn/var"}
-    for name, x in wanted.items():
+    expected = flat(stats(tmp_path, 2))
+    assert found.stats.keys() == expected.keys() == {"text_head/bn/mean", "text_head/bn/var"}
+    for name, x in expected.items():
         np.testing.assert_array_equal(found.stats[name], x)
 
 
@@ -175,26 +175,31 @@ def test_plans_are_made_by_tracing(family: Any) -> None:
     assert found["per_device_bytes"]["parameters"] > 0
 
 
-def test_a_shared_head_has_a_projection_for_each_field() -> None:
+def test_shared_head_has_a_projection_for_each_field() -> None:
     config = alone(tern())
     parts = build_model(config, parallel.make_mesh(config, ONE), vocab_size=VOCAB, total_steps=2)
     shapes = {name: x.shape for name, x in names_of(parts.abstract.params).items()}
     assert shapes["image_head/image_projection/kernel"] == (16, 8)
     assert shapes["image_head/text_projection/kernel"] == (12, 8)
     assert not any(name.startswith("text_head/") for name in shapes)
-    wrong = {**tern(), "fields__image__head": recipe.entry(configs.Projection(), dim=8)}
-    with pytest.raises(UserError, match=r"which reads one vector, but config.towers.regions gives"):
-        check(alone({**wrong, "fields__text__shares_head": ""}))
-    other = {**tern(), "fields__text__head": recipe.entry(configs.SharedTransformer(), dim=16)}
-    with pytest.raises(UserError, match=r"config.fields.text.shares_head: a head can be shared"):
-        check(alone(other))
 
 
-def test_published_sizes_shrink() -> None:
-    towers = (configs.Gru(), configs.RegionGraph(), configs.RegionTransformer())
-    for tower in towers:
-        assert tower.runlocal().width == 64
-    for head in (configs.Mlp(batch_norm=True), configs.SharedTransformer()):
-        assert head.runlocal().dim == 64
-    with pytest.raises(UserError, match=r"config.towers.text.width is 7; it must be even"):
-        check(tiny(**{**words(), "towers__text__width": 7}))
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            tern()
+            | {"fields__image__head": recipe.entry(configs.Projection(), dim=8)}
+            | {"fields__text__shares_head": ""},
+            "config.towers.regions",
+        ),
+        (
+            tern() | {"fields__text__head": recipe.entry(configs.SharedTransformer(), dim=16)},
+            "config.fields.text.shares_head",
+        ),
+        ({**words(), "towers__text__width": 7}, "config.towers.text.width is 7"),
+    ],
+)
+def test_check_rejects_impossible_families(changes: dict[str, Any], words: str) -> None:
+    with user_error(words):
+        check(alone(changes))

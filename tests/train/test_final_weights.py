@@ -68,7 +68,7 @@ def test_the_best_checkpoint_is_evaluated_at_the_end(
     found = results(run)
     assert len(scripted) == 4, "the weights of step 4, bit by bit"
     assert (found["steps"], found["evaluated_step"], found[METRIC]) == (8, 4, 3.0)
-    assert f"evaluating checkpoints/4, which is the best by {METRIC}" in capsys.readouterr().out
+    assert f"evaluating checkpoints/4, the best by {METRIC}" in capsys.readouterr().out
     page = re.sub("<.*?>", "", (run / "report.html").read_text())
     assert "Finished 8 steps. The numbers are those of the best checkpoint, step 4." in page
     assert (find(run).name, find(run / "checkpoints").name) == ("4", "8")

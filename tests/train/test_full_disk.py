@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from absl import logging
 from safetensors import SafetensorError
 
 from big_retrieval import cli
@@ -57,18 +56,6 @@ def test_a_failed_save_names_folder_and_space_and_leaves_the_older_checkpoint(
     checkpoints.save(3, state, {"step": 3})  # nothing hangs, and a later save succeeds
     checkpoints.close()
     assert manifest.complete_steps(checkpoints.root) == [1, 3]
-
-
-def test_tracebacks_of_orbaxs_threads_are_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    def record(path: str, exc_info: Any) -> Any:
-        return logging.get_absl_logger().makeRecord(
-            "absl", 40, path, 1, "_SignalingThread.run() raised an exception", (), exc_info
-        )
-
-    failed = (OSError, OSError("full"), None)
-    assert not levels._is_told_by_nobody_else(record("/lib/orbax/futures/future.py", failed))
-    assert levels._is_told_by_nobody_else(record("/lib/orbax/futures/future.py", None))
-    assert levels._is_told_by_nobody_else(record("/lib/jax/xla.py", failed))
 
 
 @pytest.mark.parametrize(("words", "told"), [("Event loop is closed", False), ("a bug", True)])

@@ -1,5 +1,6 @@
-"""Graded, multi-field training: it learns, goes on bit for bit, and is the same in every form."""
+"""Graded, multi-field training: it learns, resumes bit for bit, and is equal in every form."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from big_retrieval.train.build import first_state
 from big_retrieval.train.loop import train
 from big_retrieval.train.run import set_up
 from tests.helpers import results, rows, tiny
-from tests.train.runs import ALL_AXES, ONE, assert_close_run, assert_same_run
+from tests.train.runs import ALL_AXES, ONE, assert_close_run, assert_same_run, train_in_parts
 
 pytestmark = pytest.mark.usefixtures("one_model")
 
@@ -61,11 +62,9 @@ def graded(loss: Any = None, tokens: int = 2, **changes: Any) -> Config:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(trained: Callable[..., Path]) -> Path:
     """The run on one device."""
-    workdir = tmp_path_factory.mktemp("whole")
-    train(graded(), workdir, ONE)
-    return workdir
+    return trained(graded())
 
 
 @pytest.mark.slow
@@ -80,10 +79,8 @@ def test_terms_are_logged_and_heads_are_shared(whole: Path) -> None:
 
 
 @pytest.mark.slow
-def test_stop_and_go_on_is_bit_identical(whole: Path, tmp_path: Path) -> None:
-    train(graded(stop_after=5), tmp_path, ONE)
-    train(graded(), tmp_path, ONE)
-    assert results(tmp_path)["resumed_from"] == 5
+def test_resumed_graded_run_is_bit_identical(whole: Path, tmp_path: Path) -> None:
+    train_in_parts(graded, tmp_path, 5)
     assert_same_run(tmp_path, whole)
 
 
@@ -95,14 +92,15 @@ def test_stop_and_go_on_is_bit_identical(whole: Path, tmp_path: Path) -> None:
         (8, {**ALL_AXES, "microbatch": 8, "losses__main__exchange": "ring"}),
     ],
 )
-def test_same_run(whole: Path, tmp_path: Path, devices: int, changes: dict[str, Any]) -> None:
-    """Rows over eight devices alone: `test_other_kinds`."""
+def test_slices_and_devices_equal_one_device(
+    whole: Path, tmp_path: Path, devices: int, changes: dict[str, Any]
+) -> None:
     train(graded(**changes), tmp_path, jax.devices()[:devices])
     assert_close_run(tmp_path, whole)
 
 
 def untrained(config: Config, workdir: Path) -> dict[str, float]:
-    """What the evaluators of a run say of the parameters that it starts from, on one device."""
+    """Returns the metrics of a run's initial parameters, on one device."""
     run = set_up(config, workdir, ONE)
     return evaluators.run(
         run.evaluators, {*run.evaluators}, first_state(run.parts, run.tokenizer).weights
@@ -116,7 +114,7 @@ def evaluation(split: str) -> Any:
 
 
 @pytest.mark.slow
-def test_it_learns_to_rank(tmp_path: Path) -> None:
+def test_graded_run_learns_to_rank(tmp_path: Path) -> None:
     evals = {"in_domain": evaluation("in_domain"), "zero_shot": evaluation("zero_shot")}
     evals["in_domain"].traffic, evals["zero_shot"].traffic = 0.8, 0.2
     config = graded(
@@ -148,8 +146,7 @@ SIXTEEN = {
     ("kind", "microbatch"),
     [("oblique-16", 8), ("geodesic", None), ("lexical", 8), ("sigmoid", None)],
 )
-def test_other_kinds(kind: str, microbatch: int | None, tmp_path: Path) -> None:
-    """16 class tokens, geodesic, lexical and the weighted sigmoid: 8 devices give what 1 gives."""
+def test_eight_devices_equal_one(kind: str, microbatch: int | None, tmp_path: Path) -> None:
     config = {
         "oblique-16": lambda **more: graded(**SIXTEEN, **more),
         "geodesic": lambda **more: graded(topology="geodesic", **more),
@@ -162,7 +159,7 @@ def test_other_kinds(kind: str, microbatch: int | None, tmp_path: Path) -> None:
 
 
 def lexical(**changes: Any) -> Config:
-    """Two text fields of the document behind lexical heads."""
+    """Two document texts with lexical heads."""
     head = configs.Lexical(transform="gelu", use_bias=True)
     made = {
         name: recipe.entry(

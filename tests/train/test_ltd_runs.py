@@ -1,25 +1,23 @@
-"""LTD's configs by the real readers on files that are made here: killed, resumed, and regions."""
+"""LTD's configs with the real readers on small files: resumed in both phases, and regions."""
 
 import json
-import signal
-import subprocess
-import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from big_retrieval import config as configs
+from big_retrieval.config import recipe
 from big_retrieval.data.build import make_source
 from big_retrieval.data.fields.stores import save_store
 from big_retrieval.train.loop import train
 from configs import ltd_f30k, ltd_tern, ltd_vsrn
-from tests.helpers import ROOT, command, environment, losses, results, rows
+from tests.helpers import losses, results, rows
+from tests.train.runs import ONE, assert_same_run, train_in_parts
 
 NOUNS = ("dog", "cat", "bird", "horse")
-COLOURS = ("red", "green", "blue", "grey")
+COLORS = ("red", "green", "blue", "grey")
 WIDTH = 6  # of word vectors and targets
 
 
@@ -29,20 +27,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("flickr")
     rng, images = np.random.default_rng(0), []
     for number in range(24):
-        noun, colour = NOUNS[number % 4], COLOURS[number // 4 % 4]
+        noun, color = NOUNS[number % 4], COLORS[number // 4 % 4]
         pixels = rng.integers(0, 256, (40, 40, 3), np.uint8)
         Image.fromarray(pixels).save(folder / f"{number}.jpg")
         words = ("a", "the", "one", "my")
-        texts = [f"{word} {colour} {noun} isn't here, {number}." for word in words]
-        images.append(
-            {
-                "filename": f"{number}.jpg",
-                "split": ("train", "train", "val", "test")[number % 4] if number > 11 else "train",
-                "sentences": [{"raw": text} for text in [*texts, f"{colour} {noun}!"]],
-            }
-        )
+        texts = [f"{word} {color} {noun} isn't here, {number}." for word in words]
+        split = ("train", "train", "val", "test")[number % 4] if number > 11 else "train"
+        sentences = [{"raw": text} for text in [*texts, f"{color} {noun}!"]]
+        images.append({"filename": f"{number}.jpg", "split": split, "sentences": sentences})
     (folder / "dataset_flickr30k.json").write_text(json.dumps({"images": images}))
-    words = [*NOUNS, *COLOURS, "a", "the", "is", "here", "."]
+    words = [*NOUNS, *COLORS, "a", "the", "is", "here", "."]
     lines = [" ".join([word, *map(str, rng.normal(size=WIDTH))]) for word in words]
     (folder / "glove.txt").write_text("\n".join(lines) + "\n")
     regions = folder / "regions"
@@ -55,15 +49,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-# A config file in a folder of its own, which changes the sizes of ours and nothing else.
-SMALL = """
-from configs import ltd_f30k
-
-def get_config(arg=""):
-    c = ltd_f30k.get_config(arg)
-    return shrunk(c)
-
-def shrunk(c):
+def shrunk(c: recipe.Editable) -> recipe.Editable:
+    """The config with smaller sizes."""
+    c.unlock()
     c.init = {}
     c.batch_size, c.total_epochs, c.log_every, c.checkpoint_every = 8, 4, 1, 7
     if "phases" in c.optimizer and "all" in c.optimizer.phases:
@@ -78,17 +66,14 @@ def shrunk(c):
     c.losses.decoder.update(hidden=16)
     c.losses.decoder.constraint.bound = 0.9
     return c
-"""
 
 
 def arguments(folder: Path) -> str:
-    """What both configs are told of the files."""
     files = f"data={folder},glove={folder}/glove.txt,targets={folder}/targets.npy"
     return f"{files},size={WIDTH}"
 
 
-def test_what_none_stands_for() -> None:
-    """No file is called "none"."""
+def test_argument_none_disables_a_file() -> None:
     texts = configs.load(ltd_f30k.get_config("glove=none")).towers["text"]
     assert isinstance(texts, configs.Gru)
     assert texts.glove == ""
@@ -98,69 +83,35 @@ def test_what_none_stands_for() -> None:
 
 
 @pytest.mark.slow
-def test_two_phases_killed_in_each(tmp_path: Path, folder: Path, warm_python: list[str]) -> None:
-    """A run that is killed in both phases is the run that was never killed, multiplier and all."""
-    (tmp_path / "small.py").write_text(SMALL)
+def test_run_resumed_in_both_phases_is_bit_identical(tmp_path: Path, folder: Path) -> None:
+    """Killed processes: test_resume."""
 
-    def start(workdir: Path) -> subprocess.Popen[bytes]:
-        given = [f"--config={tmp_path / 'small.py'}:{arguments(folder)}", f"--workdir={workdir}"]
-        return subprocess.Popen(
-            command("main", *given, python=warm_python), cwd=ROOT, env=environment(),
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+    def config(stop_after: int | None = None) -> configs.Config:
+        c = shrunk(ltd_f30k.get_config(arguments(folder)))
+        c.stop_after = stop_after
+        return configs.load(c)
 
-    def finish(workdir: Path) -> None:
-        process = start(workdir)
-        output = process.communicate(timeout=600)[0].decode()
-        assert process.returncode == 0, output
-
-    finish(tmp_path / "whole")
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    train(config(), whole, ONE)
     count = len(make_source(configs.Karpathy(path=str(folder / "dataset_flickr30k.json"))))
     steps = 4 * count * 5 // 8
-    cut = tmp_path / "cut"
-    for step in (steps // 4 + 3, 3 * steps // 4 + 2):
-        process = start(cut)
-        while step_of(cut) < step:
-            assert process.poll() is None, process.communicate()[0].decode()
-            time.sleep(0.02)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        assert not (cut / "results.json").exists()
-    finish(cut)
-    assert losses(cut) == losses(tmp_path / "whole")
+    train_in_parts(config, cut, steps // 4 + 3, 3 * steps // 4 + 2)
+    assert_same_run(cut, whole)
     assert len(losses(cut)) == steps
-    found, expected = results(cut), results(tmp_path / "whole")
-    for name in ("params_sha256", "evaluated_step", "retrieval/test/rsum"):
-        assert found[name] == expected[name], name
-    assert found["resumed_from"]
-    assert found["retrieval/test/rsum"] > 0
-    for row, other in zip(rows(cut), rows(tmp_path / "whole"), strict=True):
-        for name in (
-            "decoder/multiplier_raw",
-            "decoder/violated_for",
-            "learning_rate",
-            "swa_count",
-        ):
-            assert row.get(name) == other.get(name), (row["step"], name)
+    for name in ("evaluated_step", "retrieval/test/rsum"):
+        assert results(cut)[name] == results(whole)[name] > 0, name
+    names = ("decoder/multiplier_raw", "decoder/violated_for", "learning_rate", "swa_count")
+    values = [[[row.get(name) for name in names] for row in rows(run)] for run in (cut, whole)]
+    assert values[0] == values[1]
     rates = {row["learning_rate"] for row in rows(cut) if "learning_rate" in row}
     assert max(rates) == pytest.approx(2e-4)
     assert min(rates) <= 2e-5
 
 
-def step_of(workdir: Path) -> int:
-    """The last logged step; 0 before the first."""
-    try:
-        return max(losses(workdir), default=0)
-    except (OSError, ValueError):
-        return 0
-
-
 @pytest.mark.slow
 def test_vsrn_on_regions_of_a_split_file(tmp_path: Path, folder: Path) -> None:
-    names: dict[str, Any] = {}
-    exec(SMALL, names)
     given = f"name=flickr30k,regions={folder}/regions,{arguments(folder)}"
-    c = names["shrunk"](ltd_vsrn.get_config(given))
+    c = shrunk(ltd_vsrn.get_config(given))
     c.optimizer.phases.second.start_epoch = 1
     c.towers.regions.update(width=16, depth=1)
     c.total_epochs, c.total_steps = None, 14

@@ -1,6 +1,7 @@
 """Micro-batched = whole: losses, gradients, random bits; the memory of one slice."""
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,12 @@ from big_retrieval.compiled.program import read_program
 from big_retrieval.errors import UserError
 from big_retrieval.losses.objective import make_objective
 from big_retrieval.models.towers import make_model
-from big_retrieval.train.build import build_model
+from big_retrieval.train.build import BuiltModel, build_model
 from big_retrieval.train.loop import train
 from big_retrieval.train.microbatch import in_slices
 from big_retrieval.train.step import abstract_batch, compile_step, make_loss
 from tests.helpers import drawn, tiny
-from tests.train.runs import ALL_AXES, ONE, assert_close_run
+from tests.train.runs import ALL_AXES, assert_close_run
 
 pytestmark = pytest.mark.usefixtures("one_model")
 
@@ -70,13 +71,6 @@ def test_same_gradients_with_dropout(scan: bool, devices: int, mesh_axes: dict[s
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6 * largest)
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    workdir = tmp_path_factory.mktemp("whole")
-    train(tiny(**RANDOM), workdir, ONE)
-    return workdir
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("devices", "changes"),
@@ -87,38 +81,44 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (8, {"microbatch": 8, **ALL_AXES, "losses__main__exchange": "gather"}),
     ],
 )
-def test_same_run(whole: Path, tmp_path: Path, devices: int, changes: dict[str, Any]) -> None:
+def test_sliced_run_equals_the_whole_batch(
+    trained: Callable[..., Path], tmp_path: Path, devices: int, changes: dict[str, Any]
+) -> None:
     train(tiny(**RANDOM, **changes), tmp_path, jax.devices()[:devices])
-    assert_close_run(tmp_path, whole)
+    assert_close_run(tmp_path, trained(tiny(**RANDOM)))
 
 
-def compiled(microbatch: int | None, devices: int) -> Any:
-    """The step of a model whose activations are most of its memory."""
-    size = {"width": 64, "depth": 2, "heads": 2, "mlp": 256}
-    towers = {f"towers__{t}__{k}": v for t in ("image", "text") for k, v in size.items()}
-    config = tiny(batch_size=512, microbatch=microbatch, **towers)
+def compiled(devices: int, **changes: Any) -> tuple[BuiltModel, Any]:
+    config = tiny(**changes)
     mesh = parallel.make_mesh(config, jax.devices()[:devices])
     parts = build_model(config, mesh, vocab_size=128, total_steps=10)
-    return compile_step(parts.step, parts.abstract, abstract_batch(config, mesh), mesh)
+    batch = abstract_batch(config, mesh)
+    return parts, compile_step(parts.steps[0], parts.abstract, batch, mesh)
+
+
+# A model whose activations are most of its memory.
+SIZE = {"width": 64, "depth": 2, "heads": 2, "mlp": 256}
+WIDE = {f"towers__{t}__{k}": v for t in ("image", "text") for k, v in SIZE.items()}
+WIDE |= {"batch_size": 512}
 
 
 @pytest.mark.slow
-def test_memory_of_one_slice() -> None:
-    whole, sliced = (compiled(m, 1).memory_analysis().temp_size_in_bytes for m in (None, 64))
+def test_sliced_step_needs_the_memory_of_one_slice() -> None:
+    steps = [compiled(1, microbatch=microbatch, **WIDE)[1] for microbatch in (None, 64)]
+    whole, sliced = (step.memory_analysis().temp_size_in_bytes for step in steps)
     assert sliced < whole / 5
 
 
 @pytest.mark.slow
-def test_no_row_changes_its_place() -> None:
-    """Slices take their rows from each device: what travels are gradients and embeddings only."""
-    found = read_program(compiled(64, 8).as_text()).collectives
-    assert {item.kind for item in found} <= {"all-reduce", "all-gather", "reduce-scatter"}
-    images = 64 // 8 * 32 * 32 * 3  # bytes of a slice's pixels on one device
-    assert all(item.bytes < 512 * 8 * 4 * 2 for item in found if item.kind == "all-gather"), images
+def test_slices_move_no_row_to_another_device() -> None:
+    """Only gradients and embeddings move."""
+    step = compiled(8, microbatch=64, **WIDE)[1]
+    collectives = read_program(step.as_text()).collectives
+    assert {item.kind for item in collectives} <= {"all-reduce", "all-gather", "reduce-scatter"}
+    assert all(item.bytes < 512 * 8 * 4 * 2 for item in collectives if item.kind == "all-gather")
 
 
 def test_gradients_are_reduced_once_for_all_slices() -> None:
-    """One all-reduce of the sum, although each slice adds to the gradient of the kernel."""
     mesh = parallel.make_mesh(tiny(), jax.devices()[:4])
     rows, kernel = jnp.arange(96.0).reshape(32, 3) / 96, jnp.ones((3, 5), jnp.bfloat16)
 
@@ -139,10 +139,8 @@ def test_gradients_are_reduced_once_for_all_slices() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("fsdp", [1, 2])
 def test_gradients_cross_the_data_axis_once_per_step(fsdp: int) -> None:
-    config = tiny(batch_size=32, microbatch=8, losses__main__exchange="gather", mesh__fsdp=fsdp)
-    mesh = parallel.make_mesh(config, jax.devices()[:4])
-    parts = build_model(config, mesh, vocab_size=128, total_steps=10)
-    step = compile_step(parts.step, parts.abstract, abstract_batch(config, mesh), mesh)
+    keys = {"losses__main__exchange": "gather", "mesh__fsdp": fsdp}
+    parts, step = compiled(4, batch_size=32, microbatch=8, **keys)
     found = read_program(step.as_text() or "").collectives
     assert all(item.group == fsdp for item in found if item.trips > 1)
     assert fsdp > 1 or not any(item.trips > 1 for item in found)
@@ -161,7 +159,7 @@ def test_slices_reject_arrays_that_belong_to_no_row() -> None:
         jax.eval_shape(run, jnp.zeros((8, 2)))
 
 
-def test_slices_that_do_not_divide() -> None:
+def test_slices_must_divide_the_batch() -> None:
     rows = jnp.zeros((12, 2))
-    with pytest.raises(UserError, match=r"microbatch 5.*12"):
+    with pytest.raises(UserError, match=r"config\.microbatch 5 .*12"):
         in_slices(lambda p, s, x: x, None, None, rows, 5)

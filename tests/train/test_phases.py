@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,8 +25,8 @@ from big_retrieval.train.logging import read_rows
 from big_retrieval.train.loop import train
 from big_retrieval.train.optimizer import names_of
 from big_retrieval.train.run import set_up
-from tests.helpers import losses, results, rows, tiny, user_error
-from tests.train.runs import ONE, assert_close_run, assert_same_run
+from tests.helpers import losses, rows, tiny, user_error
+from tests.train.runs import ONE, assert_close_run, assert_same_run, train_in_parts
 
 pytestmark = pytest.mark.usefixtures("one_model")
 
@@ -46,45 +47,38 @@ def phased(**changes: Any) -> configs.Config:
     return tiny(**{"optimizer__phases": phases, "optimizer__groups": groups, **changes})
 
 
-def in_parts(config: dict[str, Any], stops: tuple[int, ...], workdir: Path, devices: Any) -> None:
-    for stop in stops:
-        train(phased(stop_after=stop, **config), workdir, devices)
-    train(phased(**config), workdir, devices)
-    assert results(workdir)["resumed_from"] == stops[-1]
-
-
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(trained: Callable[..., Path]) -> Path:
     """The uninterrupted run of 8 steps on one device."""
-    workdir = tmp_path_factory.mktemp("whole")
-    train(phased(), workdir, ONE)
-    return workdir
+    return trained(phased())
 
 
-def test_resumed_in_each_phase_and_between_them(whole: Path, tmp_path: Path) -> None:
-    """Stopped within the first phase, exactly at its end, and within the second."""
-    in_parts({}, (2, 4, 6), tmp_path / "parts", ONE)
-    assert_same_run(tmp_path / "parts", whole)
+def test_run_resumed_within_and_between_phases_is_bit_identical(
+    whole: Path, tmp_path: Path
+) -> None:
+    train_in_parts(phased, tmp_path, 2, 4, 6)
+    assert_same_run(tmp_path, whole)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("averaging", [configs.Swa(), configs.Ema(decay=0.9)])
-def test_resumed_with_slices_and_averages(tmp_path: Path, averaging: Any) -> None:
-    """On two devices; on one, test_resume and `test_swa_ends_an_epoch_with_its_mean` do so."""
-    config = {"microbatch": 8, "optimizer__averaging": recipe.entry(averaging)}
-    train(phased(**config), tmp_path / "whole", jax.devices()[:2])
-    in_parts(config, (1, 4, 6, 7), tmp_path / "parts", jax.devices()[:2])
-    assert_same_run(tmp_path / "parts", tmp_path / "whole")
+def test_run_resumed_with_slices_and_averages_is_bit_identical(
+    trained: Callable[..., Path], tmp_path: Path, averaging: Any
+) -> None:
+    """On two devices; on one: test_resume and `test_swa_ends_an_epoch_with_its_mean`."""
+    keys: Any = {"microbatch": 8, "optimizer__averaging": recipe.entry(averaging)}
+    devices = jax.devices()[:2]
+    train_in_parts(lambda **more: phased(**keys, **more), tmp_path, 1, 4, 6, 7, devices=devices)
+    assert_same_run(tmp_path, trained(phased(**keys), devices))
 
 
 @pytest.mark.slow
-def test_slices_are_the_same_run(whole: Path, tmp_path: Path) -> None:
+def test_slices_equal_the_whole_batch(whole: Path, tmp_path: Path) -> None:
     train(phased(microbatch=8), tmp_path, ONE)
     assert_close_run(tmp_path, whole)
 
 
-def test_what_each_phase_moves(whole: Path, tmp_path: Path) -> None:
-    """The parameters of the first phase's end, read back from its checkpoint."""
+def test_phase_moves_its_parameters_only(whole: Path, tmp_path: Path) -> None:
     train(phased(stop_after=4), tmp_path, ONE)
     run = set_up(phased(), tmp_path, ONE)
     fresh = names_of(first_state(run.parts, run.tokenizer).params)
@@ -96,13 +90,13 @@ def test_what_each_phase_moves(whole: Path, tmp_path: Path) -> None:
         assert np.array_equal(early[name], x) != heads, name
         if not name.startswith("scalars/"):
             assert np.array_equal(late[name], early[name]) == name.endswith("token_embedding"), name
-    # A state for what any phase trains: two numbers each, but for the frozen table.
+    # Every parameter except the frozen table has two numbers in the state.
     moments = sum(x.size for x in jax.tree.leaves(state.opt_state) if x.dtype != jnp.int32)
     trained = sum(x.size for name, x in fresh.items() if not name.endswith("token_embedding"))
     assert moments == 2 * trained
 
 
-def test_rates_are_logged(whole: Path) -> None:
+def test_learning_rates_are_logged(whole: Path) -> None:
     found = rows(whole)
     main = [row["learning_rate"] for row in found]
     lr = phased().optimizer.lr
@@ -113,9 +107,7 @@ def test_rates_are_logged(whole: Path) -> None:
     assert "learning_rate/table" not in found[0]
 
 
-def test_what_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_logs_phases_and_groups(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train(phased(stop_after=5), tmp_path, ONE)
     said = capsys.readouterr().out
     assert "phases       'heads' from step 1, 'all' from step 5" in said
@@ -130,7 +122,7 @@ def test_what_is_said(
 
 @pytest.mark.slow
 def test_swa_ends_an_epoch_with_its_mean(tmp_path: Path) -> None:
-    """Four steps an epoch, of which the last two are averaged; what a mean is: tests/golden."""
+    """Four steps an epoch, with the mean of the last two; values of a mean: tests/golden."""
     swa = recipe.entry(configs.Swa(), start=0.5, count=2)
     more: dict[str, Any] = {"data__count": 64, "total_steps": 6, "optimizer__averaging": swa}
     more |= {"checkpoint_every": 100, "eval_every_epochs": 1, "checkpoint_every_epochs": 1}
@@ -149,18 +141,18 @@ def test_swa_ends_an_epoch_with_its_mean(tmp_path: Path) -> None:
         states[stop], step = run.restore()
         assert step == stop
         params, mean = names_of(states[stop].params), names_of(states[stop].swa)
-        for name, x in params.items():  # one entry, then both have become the parameters
+        for name, x in params.items():  # step 3: one entry; step 4: the mean replaces the weights
             np.testing.assert_array_equal(mean[name], x, err_msg=name)
         assert states[stop].ema == {}
     used = {k: x for k, x in load(tmp_path / "parts").weights.items() if k != "batch_stats"}
-    for name, x in names_of(used).items():  # evaluation and use are of the mean
+    for name, x in names_of(used).items():
         np.testing.assert_array_equal(x, params[name], err_msg=name)
     train(tiny(**more), tmp_path / "parts", ONE)
     assert_same_run(tmp_path / "parts", tmp_path / "whole")
 
 
 def resnet(mode: str, **changes: Any) -> configs.Config:
-    """A residual network whose batch norms go by a phase from step 2 on."""
+    """A residual network with the batch statistics of a phase from step 2 on."""
     sizes: dict[str, Any] = {"stem": 8, "blocks": (1,), "bottleneck": False}
     tower = recipe.entry(configs.ResNet(), **sizes)
     phases = {"late": recipe.phase(start_step=1, batch_stats=mode)}
@@ -169,8 +161,8 @@ def resnet(mode: str, **changes: Any) -> configs.Config:
 
 
 @pytest.mark.slow
-def test_modes_of_batch_statistics(tmp_path: Path) -> None:
-    """Both steps see the same parameters: the first one's rate is 0."""
+def test_batch_statistics_follow_the_phase(tmp_path: Path) -> None:
+    """Both steps have the same parameters: the rate of the first step is 0."""
     found, stats = {}, {}
     for mode in ("tower", "update", "batch", "running"):
         config = resnet(mode)
@@ -198,12 +190,14 @@ def test_modes_of_batch_statistics(tmp_path: Path) -> None:
         ({"mode": "sometimes"}, ["config.optimizer.phases.late.batch_stats", "'running'"]),
     ],
 )
-def test_modes_that_cannot_work(change: dict[str, Any], words: list[str]) -> None:
+def test_check_rejects_impossible_batch_statistics(
+    change: dict[str, Any], words: list[str]
+) -> None:
     with user_error(*words):
         check(resnet(towers__image__frozen_stats=True, **change))
 
 
-def test_batch_norms_of_ones_own_follow_the_phase() -> None:
+def test_custom_batch_norms_follow_the_phase() -> None:
     @dataclasses.dataclass(frozen=True)
     class OwnNorms:
         frozen_stats: bool = False
@@ -213,8 +207,7 @@ def test_batch_norms_of_ones_own_follow_the_phase() -> None:
     assert in_mode(OwnNorms(), "tower") == OwnNorms()
 
 
-def test_a_plan_counts_the_phases_that_differ_in_memory() -> None:
-    """Another rate is the same program to the compiler; other parameters to train are not."""
+def test_plan_compiles_phases_that_differ_in_trained_parameters() -> None:
     phases = {
         "heads": recipe.phase(start_epoch=0, trainable=HEADS),
         "all": recipe.phase(start_epoch=3),
@@ -227,8 +220,8 @@ def test_a_plan_counts_the_phases_that_differ_in_memory() -> None:
     assert compiling.different_steps(parts) == [parts.steps[0], parts.steps[1]]
 
 
-def test_a_phase_that_the_data_put_behind_the_end(tmp_path: Path) -> None:
-    """100 records make 6.25 steps an epoch; nothing is trained."""
+def test_phase_after_the_end_of_the_run_is_rejected(tmp_path: Path) -> None:
+    """100 records give 6.25 steps an epoch."""
     with pytest.raises(
         UserError, match=r"phases\.late begins at step 12, but the run ends at step 8"
     ):
@@ -237,7 +230,7 @@ def test_a_phase_that_the_data_put_behind_the_end(tmp_path: Path) -> None:
     assert not (tmp_path / "metrics.jsonl").exists()
 
 
-def test_another_phase_on_resume_is_refused(whole: Path, tmp_path: Path) -> None:
+def test_resume_rejects_a_changed_phase(whole: Path, tmp_path: Path) -> None:
     train(phased(stop_after=2), tmp_path, ONE)
     phases = {
         "heads": recipe.phase(start_step=0, trainable=HEADS),

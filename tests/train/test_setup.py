@@ -99,7 +99,7 @@ def test_a_compiled_step_says_what_memory_it_takes(
     assert start["compiled_steps"] == recorded == [figures]
     assert said[-1].endswith(
         "receives 3.00 GiB, 2.00 GiB of it while it computes; at least 0.433 s "
-        "(25% of it scatter, gather and sort by our rules), MFU at most 46%"
+        "(25% of it our estimate of scatter, gather and sort), MFU at most 46%"
     )
 
 
@@ -148,7 +148,7 @@ def test_a_broken_tokenizer_file_has_a_remedy(tmp_path: Path, content: bytes | s
         changed["padding"]["pad_id"] = content
         content = json.dumps(changed).encode()
     kept.write_bytes(content)
-    refused(tiny(), tmp_path, str(kept), f"delete {kept} and it is made anew", "newest checkpoint")
+    refused(tiny(), tmp_path, f"Delete {kept} to create it again", "newest checkpoint")
     kept.unlink()
     set_up(tiny(), tmp_path, ONE)
     assert kept.read_bytes() == whole
@@ -201,7 +201,7 @@ def test_without_an_intact_checkpoint_the_run_starts_anew_and_says_so(
     said = "".join(capsys.readouterr())
     assert "checkpoints/2 is damaged" in said
     assert "checkpoints/3 is damaged" in said
-    assert "no intact checkpoint is left: starting anew from step 0" in said
+    assert "no intact checkpoint: starting from step 0" in said
     assert (tmp_path / "metrics.jsonl.old").read_text() == "of an earlier accident"
     assert (tmp_path / "metrics.jsonl.old+").read_bytes() == rows
     assert sorted(losses(tmp_path)) == [1, 2, 3]

@@ -43,7 +43,7 @@ def warnings_of(config: Optimizer, steps: int = 100, per_epoch: float = 50) -> l
             {"groups": {"g": ParameterGroup("image/.*", schedule=Schedule(warmup_steps=300))}},
             ["groups.g.schedule.warmup_steps is 300"],
         ),
-        ({"schedule": Schedule("rsqrt")}, ["schedule (rsqrt) hardly decays", "100% of its peak"]),
+        ({"schedule": Schedule("rsqrt")}, ["schedule (rsqrt) hardly decays: 100% of its peak"]),
         (
             {"schedule": Schedule("constant", warmup_steps=50, cooldown_steps=80)},
             ["cooldown_steps is 80, but only 50 steps follow the warm-up"],

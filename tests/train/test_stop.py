@@ -80,7 +80,8 @@ def test_sigterm_while_an_evaluator_runs_saves_and_ends(
         assert train(config, tmp_path, jax.devices()[:1]) == {}
     assert len(evaluated) == 1
     assert manifest.complete_steps(tmp_path / "checkpoints") == [3]
-    assert "stopped after step 3 of 8; to go on, repeat the same command" in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "stopped after step 3 of 8; to continue, repeat the same command" in output
     train(config, tmp_path, jax.devices()[:1])
     assert results(tmp_path)["resumed_from"] == 3
 

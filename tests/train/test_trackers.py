@@ -68,9 +68,9 @@ def test_a_tracker_whose_disk_is_full_for_a_moment_is_opened_again_and_two_lines
     assert board.rows == [1, 2, 5, 6, 8]
     assert board.starts == [1, 4, 5, 8]
     assert said == [
-        "warning: TensorBoard failed at step 3 (No space left on device); the run goes on without "
-        "it and tries again every 0 s",
-        "TensorBoard is written again from step 5 on",
+        "warning: TensorBoard failed at step 3 (No space left on device); the run continues, and "
+        "tries again every 0 s",
+        "TensorBoard works again from step 5 on",
     ]
 
 
@@ -95,7 +95,7 @@ def test_a_tracker_that_hangs_never_blocks_the_loop_nor_the_end(
         tracker.write(step, {"loss": 1.0})
     close_all([tracker])
     assert len(said) == 2
-    assert said[0].startswith("warning: TensorBoard does not keep up since step ")
+    assert said[0].startswith("warning: TensorBoard is too slow since step ")
     assert said[1].startswith("warning: TensorBoard did not end within ")
     board.answers.set()
 

@@ -129,17 +129,17 @@ def test_a_missing_library_or_login_is_a_sentence_before_the_run(
     if importlib.util.find_spec("wandb") is None:  # its own folder is no library
         (tmp_path / "wandb").mkdir()
         monkeypatch.syspath_prepend(str(tmp_path))
-        with pytest.raises(UserError, match="needs the package wandb, which is not installed"):
+        with pytest.raises(UserError, match="needs the package wandb"):
             check(tiny(trackers={"wandb": recipe.entry(Wandb(mode="offline"))}))
     stand_ins.install(monkeypatch)
     with monkeypatch.context() as older:
         older.setattr(importlib.metadata, "version", lambda name: "1.27.0")
-        with pytest.raises(UserError, match=r"mlflow 3 or later, and 1\.27\.0 .* -U 'mlflow>=3'"):
+        with pytest.raises(UserError, match=r"mlflow 3 or later, not 1\.27\.0.* -U 'mlflow>=3'"):
             check(tiny(trackers={"mlflow": recipe.entry(Mlflow())}))
     for name in ("WANDB_MODE", "WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE", "NETRC"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    with pytest.raises(UserError, match=r"nobody is logged in to W&B on .*mode=offline"):
+    with pytest.raises(UserError, match=r"trackers\.w: no W&B login .*mode=offline"):
         check(tiny(trackers={"w": recipe.entry(Wandb())}))
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
     check(tiny(trackers={"w": recipe.entry(Wandb())}))
@@ -177,19 +177,3 @@ def test_a_real_database_of_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         found = base.execute("select step from metrics where key = 'loss' order by step").fetchall()
         assert found == [(step,) for step in range(1, 9)]
         assert ("00ff",) in base.execute("select value from tags").fetchall()
-
-
-@pytest.mark.slow
-def test_real_files_of_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("wandb")
-    monkeypatch.setattr(Wandb, "closing", 300.0)
-    monkeypatch.setitem(BOTH, "mlflow", recipe.entry(TensorBoard()))
-    log(tmp_path, None, range(1, 6), {})
-    log(tmp_path, 3, range(4, 9), {"seconds": 3.5})
-    files = sorted(tmp_path.glob("wandb/offline-run-*/run-*.wandb"))
-    assert len(files) == 2
-    assert len({file.name for file in files}) == 1  # the id
-    content = [file.read_bytes() for file in files]
-    assert [data.count(b"retrieval/test/R@1") > 0 for data in content] == [True, True]
-    assert b"0.2" in content[0]  # 1 / 5
-    assert b"0.2" + b"\x22" not in content[1]

@@ -1,4 +1,4 @@
-"""VDR, SPLADE and DPR in a run: they learn, go on bit for bit, and are the same in every form."""
+"""VDR and SPLADE in a run: they learn, resume bit for bit, and are equal in every form."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +12,7 @@ from big_retrieval.config.checks import check
 from big_retrieval.inference.load import load
 from big_retrieval.train.loop import train
 from tests.helpers import mesh_keys, results, rows, tiny, user_error
-from tests.train.runs import ALL_AXES, ONE, assert_same_run
+from tests.train.runs import ALL_AXES, ONE, assert_same_run, train_in_parts
 from tests.train.test_graded_training import graded, untrained
 from tests.train.test_lexical_training import agree
 
@@ -57,7 +57,7 @@ def texts(loss: Any = None, head: dict[str, Any] | None = None, **changes: Any) 
 
 
 def splade(**changes: Any) -> Config:
-    """The regulariser is still growing where the run stops."""
+    """The regularizer still grows when the run stops."""
     return texts(configs.Contrastive(sparsity=SPARSE), {"terms": "words"}, **changes)
 
 
@@ -83,7 +83,7 @@ def pictures(**changes: Any) -> Config:
 
 
 def weighed(**changes: Any) -> Config:
-    """Graded weights, and documents of two fields with words of their own, one of them optional."""
+    """Graded weights, and documents of two fields with words, one of them optional."""
     loss = configs.Vdr(top_k=6, divide_by="rows")
     fields = {
         "query": passage("query", "query", HEAD),
@@ -102,36 +102,22 @@ SLOW = pytest.mark.slow
 ROWS = mesh_keys(data=8)
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The run of a kind on one device, made when it is first asked for."""
-    made: dict[str, Path] = {}
-
-    def make(kind: str) -> Path:
-        if kind not in made:
-            made[kind] = tmp_path_factory.mktemp(kind)
-            train(KINDS[kind](), made[kind], ONE)
-        return made[kind]
-
-    return make
-
-
 @SLOW
 @pytest.mark.parametrize("kind", KINDS)
-def test_stop_and_go_on_is_bit_identical(
-    kind: str, whole: Callable[[str], Path], tmp_path: Path
+def test_resumed_lexical_run_is_bit_identical(
+    kind: str, trained: Callable[..., Path], tmp_path: Path
 ) -> None:
-    train(KINDS[kind](stop_after=4), tmp_path, ONE)
-    train(KINDS[kind](), tmp_path, ONE)
-    assert results(tmp_path)["resumed_from"] == 4
-    assert_same_run(tmp_path, whole(kind))
+    train_in_parts(KINDS[kind], tmp_path, 4)
+    assert_same_run(tmp_path, trained(KINDS[kind]()))
 
 
 @SLOW
 @pytest.mark.parametrize("kind", KINDS)
-def test_slices_change_nothing(kind: str, whole: Callable[[str], Path], tmp_path: Path) -> None:
+def test_slices_equal_the_whole_batch(
+    kind: str, trained: Callable[..., Path], tmp_path: Path
+) -> None:
     train(KINDS[kind](microbatch=4), tmp_path, ONE)
-    agree(tmp_path, whole(kind))
+    agree(tmp_path, trained(KINDS[kind]()))
 
 
 @SLOW
@@ -139,35 +125,33 @@ def test_slices_change_nothing(kind: str, whole: Callable[[str], Path], tmp_path
     ("kind", "changes"),
     [*((kind, ALL_AXES) for kind in KINDS), ("splade", ROWS), ("weighed", ROWS)],
 )
-def test_eight_devices(
-    kind: str, changes: dict[str, int], whole: Callable[[str], Path], tmp_path: Path
+def test_eight_devices_equal_one(
+    kind: str, changes: dict[str, int], trained: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """Rows alone over eight devices, of the two other kinds: test_combinations."""
+    """The other kinds with rows over eight devices: test_combinations."""
     exchange = {"losses__main__exchange": "ring", "microbatch": 8} if changes == ALL_AXES else {}
     train(KINDS[kind](**changes, **exchange), tmp_path)
-    agree(tmp_path, whole(kind))
+    agree(tmp_path, trained(KINDS[kind]()))
 
 
 @SLOW
-def test_what_is_logged(whole: Callable[[str], Path]) -> None:
-    row = rows(whole("vdr"))[-1]
+def test_terms_and_activity_are_logged(trained: Callable[..., Path]) -> None:
+    folder = trained(texts())
+    row, model = rows(folder)[-1], load(folder)
     assert row["loss"] == pytest.approx(row["loss_gated"] + row["loss_bag"], rel=1e-5)
-    for side in ("query", "title"):
-        name = {"query": "query", "title": "document"}[side]
-        assert 6 <= row[f"nonzero_{name}"] <= 6 + 12
-        assert 0 < row[f"expansion_{name}"] < 1
-        columns = len(load(whole("vdr")).terms(side))
-        assert row[f"coverage_{name}"] + row[f"neglected_{name}"] == columns
+    for field, side in (("query", "query"), ("title", "document")):
+        assert 6 <= row[f"nonzero_{side}"] <= 6 + 12
+        assert 0 < row[f"expansion_{side}"] < 1
+        assert row[f"coverage_{side}"] + row[f"neglected_{side}"] == len(model.terms(field))
 
 
 def ranking(*modes: str) -> dict[str, Any]:
-    """Titles for queries that training has seen, of documents that it has seen."""
+    """Queries and documents of the training data."""
     return {"seen": recipe.entry(configs.Ranking(), data=SCENES, metrics=("nDCG@10",), modes=modes)}
 
 
 @SLOW
 def test_text_to_text_learns(tmp_path: Path) -> None:
-    """With hard negatives. Plain words find these titles from the first step on."""
     evals = ranking("bag", "top_k=2", "binary")
     changes = {"log_every": 20, "checkpoint_every": 200, "batch_size": 32, "evals": evals}
     train(texts(total_steps=1, **changes), tmp_path / "before", ONE)
@@ -197,7 +181,7 @@ def test_text_to_image_learns(tmp_path: Path) -> None:
     assert last["retrieval/test/words@5"] > first["retrieval/test/words@5"] + 0.1
 
 
-def test_lexical_texts_against_oblique_images_are_refused() -> None:
+def test_check_rejects_lexical_texts_with_oblique_images() -> None:
     head = recipe.entry(configs.Projection(), dim=4)
     changes = {
         "fields__image__head": head,
