@@ -1,8 +1,7 @@
 """The device mesh, the sharding of parameters and rows over it, and the placement of batches.
 
 Parameters carry logical axis names (`embed`, `heads`, `mlp`, ...); `RULES` maps these names to the
-mesh axes data, fsdp and tensor. Towers run under jit with automatic sharding. No other module names
-a device.
+mesh axes data, fsdp and tensor. Towers run under jit with automatic sharding.
 """
 
 import contextlib
@@ -27,25 +26,15 @@ EXTRAS = (
     "query_id", "document_id", "weight", "negatives", "negatives_valid", "negatives_id",
 )  # fmt: skip
 ROWS = PartitionSpec(("data", "fsdp"))  # for the first axis of a batch
+_REPLICATED = (
+    "position", "class_token", "token_type", "relative", "heads_bias", "patch_in", "kernel_row",
+    "kernel_column", "channel", "projection", "gate", "length", "embed_act",
+)  # fmt: skip
 RULES: tuple[tuple[str, Any], ...] = (
     ("batch", ("data", "fsdp")),
     ("embed", "fsdp"),
-    ("heads", "tensor"),
-    ("mlp", "tensor"),
-    ("vocab", "tensor"),
-    ("position", None),
-    ("class_token", None),
-    ("token_type", None),
-    ("relative", None),
-    ("heads_bias", None),
-    ("patch_in", None),
-    ("kernel_row", None),
-    ("kernel_column", None),
-    ("channel", None),
-    ("projection", None),
-    ("gate", None),
-    ("length", None),
-    ("embed_act", None),
+    *((name, "tensor") for name in ("heads", "mlp", "vocab")),
+    *((name, None) for name in _REPLICATED),
 )
 
 
@@ -71,18 +60,18 @@ def _mesh(shape: tuple[int, ...], devices: Sequence[Any]) -> Mesh:
 
 @contextlib.contextmanager
 def use(mesh: Mesh) -> Iterator[None]:
-    """Sets the mesh, and the rules for logical constraints inside the towers."""
+    """Sets the mesh, and the rules of logical constraints in the towers."""
     with jax.set_mesh(mesh), nn.logical_axis_rules(RULES):
         yield
 
 
 @contextlib.contextmanager
 def without_axis(axis: str) -> Iterator[None]:
-    """Leaves a mesh axis out of the logical constraints, inside a `shard_map` over that axis."""
+    """Removes a mesh axis from the logical constraints, inside a `shard_map` over the axis."""
     rules: list[tuple[str, Any]] = []
     for name, axes in nn.get_logical_axis_rules():
-        names = (axes,) if isinstance(axes, str) else tuple(axes or ())
-        rules.append((name, tuple(each for each in names if each != axis) or None))
+        mesh_axes = (axes,) if isinstance(axes, str) else tuple(axes or ())
+        rules.append((name, tuple(x for x in mesh_axes if x != axis) or None))
     with nn.logical_axis_rules(rules):
         yield
 
@@ -93,7 +82,7 @@ def state_shardings(abstract: Any, mesh: Mesh) -> Any:
     A dimension that its mesh axis does not divide is not sharded.
 
     Args:
-      abstract: state from `jax.eval_shape`, its leaves boxed with their logical names.
+      abstract: state from `jax.eval_shape`, whose leaves are boxed with their logical names.
 
     Raises:
       UserError: a user-defined tower names an axis that `RULES` does not have.
@@ -101,19 +90,19 @@ def state_shardings(abstract: Any, mesh: Mesh) -> Any:
     rules = dict(RULES)
 
     def sharding(spec: PartitionSpec, leaf: Any) -> Any:
-        if not hasattr(leaf, "shape"):  # a parameter that an optimizer has masked
+        if not hasattr(leaf, "shape"):  # a masked parameter in an optimizer's state
             return leaf
         axes: list[Any] = []
         used: set[str] = set()  # a mesh axis shards only one dimension
         for size, name in zip(leaf.shape, spec, strict=False):
             if name is not None and name not in rules:
                 raise UserError(
-                    f"a parameter of the shape {leaf.shape} has the logical axis {name!r}, which "
-                    f"is none of {', '.join(rules)}; use None for a dimension that stays whole."
+                    f"A parameter of shape {leaf.shape} has the unknown logical axis {name!r}. Use "
+                    f"None for a dimension that is not sharded, or one of {', '.join(rules)}."
                 )
             axis = rules.get(name) if name is not None else None
             names = {axis} if isinstance(axis, str) else set(axis or ())
-            fits = bool(names) and size % math.prod(mesh.shape[each] for each in names) == 0
+            fits = bool(names) and size % math.prod(mesh.shape[x] for x in names) == 0
             fits = fits and not names & used
             axes.append(axis if fits else None)
             used |= names if fits else set()
@@ -126,13 +115,10 @@ def state_shardings(abstract: Any, mesh: Mesh) -> Any:
 
 
 def undivided(abstract: Any, mesh: Mesh) -> list[str]:
-    """Returns messages about dimensions that stay whole because the mesh axis does not divide them.
+    """Returns messages about dimensions that their mesh axis does not divide, per size and axis.
 
-    Each message is for one size and axis, with the names of the parameters and the additional bytes
-    per device, including the optimizer's state.
-
-    Args:
-      abstract: as for `state_shardings`.
+    They contain the names of the parameters and the additional bytes per device, including the
+    optimizer's state. `abstract` is the argument of `state_shardings`.
     """
     undivided: dict[tuple[int, str], tuple[list[str], list[float]]] = {}
     rules, shardings = dict(RULES), state_shardings(abstract, mesh)
@@ -155,7 +141,7 @@ def undivided(abstract: Any, mesh: Mesh) -> list[str]:
     jax.tree_util.tree_map_with_path(collect, *trees, is_leaf=is_spec)
     return [
         f"config.mesh.{axis}={mesh.shape[axis]} does not divide {size:,}, so {', '.join(names)} "
-        f"stays whole: {round(sum(more)):,} bytes more per device, with the optimizer's state"
+        f"is not sharded: {round(sum(more)):,} bytes more per device, with the optimizer's state"
         for (size, axis), (names, more) in undivided.items()
     ]
 
@@ -171,20 +157,19 @@ def replicated(mesh: Mesh) -> NamedSharding:
 
 
 def local_rows(mesh: Mesh, batch_size: int) -> np.ndarray:
-    """Returns the rows of a global batch on this process's devices, ascending, int64 [b]."""
+    """Returns the rows of a global batch on this process's devices, sorted, int64 [b]."""
     slices = batch_sharding(mesh).addressable_devices_indices_map((batch_size,)).values()
     starts = {(index[0].start or 0, index[0].stop or batch_size) for index in slices if index}
     return np.concatenate([np.arange(start, stop) for start, stop in sorted(starts)])
 
 
 def to_batch(arrays: Mapping[str, Any], mesh: Mesh, batch_size: int) -> Batch:
-    """Returns one global `Batch` over the mesh.
+    """Returns one global `Batch` of B = `batch_size` rows over the mesh.
 
     Args:
       arrays: output of `data.pipeline` for the rows `local_rows`, or for all B rows, equal on every
         process: field name -> arrays [b, ...], `record` and `valid` [b], and labels [b] and
         negatives [b, K, ...], if any.
-      batch_size: B.
     """
     sharding = batch_sharding(mesh)
 
@@ -203,7 +188,7 @@ def to_batch(arrays: Mapping[str, Any], mesh: Mesh, batch_size: int) -> Batch:
 
 
 def gather_rows(arrays: Any, mesh: Mesh, batch_size: int) -> Any:
-    """Returns all B rows of arrays, of which each process gives those of `local_rows`, [b, ...]."""
+    """Returns all B rows of arrays; each process gives its `local_rows`, [b, ...]."""
     sharding = batch_sharding(mesh)
     if sharding.is_fully_addressable:
         return arrays
@@ -216,7 +201,7 @@ def gather_rows(arrays: Any, mesh: Mesh, batch_size: int) -> Any:
 
 
 def fetch(x: jax.Array) -> np.ndarray:
-    """Returns an array, which may be sharded, as numpy on every process."""
+    """Returns a possibly sharded array as numpy on every process."""
     if not x.is_fully_addressable and not x.is_fully_replicated:
         x = _replicating(x.sharding.mesh)(x)  # type: ignore
     return np.asarray(x)
@@ -224,5 +209,5 @@ def fetch(x: jax.Array) -> np.ndarray:
 
 @functools.lru_cache(maxsize=8)
 def _replicating(mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
-    """Returns one function for all arrays of a shape, so that it is compiled once."""
+    """Returns a function that is compiled once per shape."""
     return jax.jit(lambda x: x, out_shardings=replicated(mesh))

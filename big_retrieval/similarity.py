@@ -47,12 +47,11 @@ class FlatProduct(Topology):
 @register("topology")
 @dataclass(frozen=True)
 class Sphere(FlatProduct):
-    """One sphere: the cosine of the flattened [M*N] vectors (CLIP)."""
+    """One sphere: the cosine of the flattened [M*N] vectors (CLIP); 0 is projected to 0."""
 
     type: Literal["sphere"] = "sphere"
 
     def project(self, x: jax.Array) -> jax.Array:
-        """Divides by the norm over the last two axes; 0 stays 0."""
         return unit(x, (-2, -1))
 
 
@@ -85,10 +84,7 @@ class Euclidean(Topology):
 @register("topology")
 @dataclass(frozen=True)
 class Inner(FlatProduct):
-    """The inner product of the flattened [M*N] vectors, not normalized (DPR, VDR).
-
-    The score adds up over features, so the last axis may be sharded over devices.
-    """
+    """The inner product of the flattened [M*N] vectors, not normalized (DPR, VDR)."""
 
     type: Literal["inner"] = "inner"
 
@@ -101,13 +97,12 @@ class Inner(FlatProduct):
 class Oblique(FlatProduct):
     """The oblique manifold with the trace of U^T V as score (paper, Eq. 3 and Table 1).
 
-    With M = 1 it is `Sphere`.
+    With M = 1 it equals `Sphere`. `project` divides every sub-sphere by its norm; 0 stays 0.
     """
 
     type: Literal["oblique"] = "oblique"
 
     def project(self, x: jax.Array) -> jax.Array:
-        """Divides every sub-sphere by its norm (paper, Eq. 3); 0 stays 0."""
         return unit(x, -1)
 
 
@@ -123,7 +118,6 @@ class Geodesic(Topology):
     type: Literal["geodesic"] = "geodesic"
 
     def project(self, x: jax.Array) -> jax.Array:
-        """Divides every sub-sphere by its norm (paper, Eq. 3); 0 stays 0."""
         return unit(x, -1)
 
     def score(self, a: jax.Array, b: jax.Array) -> jax.Array:
@@ -168,8 +162,8 @@ def _sides(a: jax.Array, b: jax.Array, same_rows: bool = False) -> tuple[jax.Arr
     first = 0 if same_rows else 1
     if a.ndim != 3 or b.ndim != 3 or a.shape[first:] != b.shape[first:]:
         raise UserError(
-            f"embeddings of shapes {a.shape} and {b.shape} cannot be compared: both sides need the "
-            "same number of class tokens (or spheres) and the same size of each."
+            f"Cannot compare embeddings of shapes {a.shape} and {b.shape}: both sides need the "
+            "same number and size of class tokens (or spheres)."
         )
     dtype = jnp.promote_types(jnp.promote_types(a.dtype, b.dtype), jnp.float32)
     return a.astype(dtype), b.astype(dtype)
@@ -210,7 +204,7 @@ def _arccos_squared(c: jax.Array) -> jax.Array:
 def _arccos_squared_jvp(
     primals: tuple[jax.Array], tangents: tuple[jax.Array]
 ) -> tuple[jax.Array, jax.Array]:
-    """Slope -2 theta / sin(theta): -2 at c = 1 (and above, by rounding), bounded at c = -1.
+    """Computes the slope -2 theta / sin(theta), which is -2 at c = 1 and above, by rounding.
 
     At c = -1 it is the slope at c = -1 + 8 eps. The tangent of c falls like sin(theta), so the
     gradient of an embedding stays below 2 pi near c = -1.

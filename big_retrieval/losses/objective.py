@@ -135,8 +135,3 @@ def with_vocabulary(config: Config, vocab_size: int) -> Config:
     """Returns the config with the tokenizer's number of ids."""
     tokenizer = dataclasses.replace(config.tokenizer, vocab_size=vocab_size)
     return dataclasses.replace(config, tokenizer=tokenizer)
-
-
-def make_objective(config: Config, vocab_size: int | None = None) -> Objective:
-    """Returns the training loss of a checked config; see `with_vocabulary` for `vocab_size`."""
-    return Objective(config if vocab_size is None else with_vocabulary(config, vocab_size))

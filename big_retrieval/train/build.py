@@ -18,7 +18,7 @@ from big_retrieval.data.build import make_source, make_tokenizer
 from big_retrieval.data.text.tokenizers import FixedLengthTokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.inference.load import TrainedModel, put_together
-from big_retrieval.losses.objective import Objective, make_objective
+from big_retrieval.losses.objective import Objective, with_vocabulary
 from big_retrieval.models.towers import RetrievalModel, make_model
 from big_retrieval.sparse.terms import Words
 from big_retrieval.train import averaging
@@ -80,7 +80,7 @@ def build_model(
     """
     _check_vocabulary(config, vocab_size)
     model = make_model(config, vocab_size, words)
-    objective = make_objective(config, vocab_size)
+    objective = Objective(with_vocabulary(config, vocab_size))
     variables = abstract_variables(model, objective)
     params = variables[0]
     _check_names(params)

@@ -22,7 +22,7 @@ from big_retrieval.interop.initial_weights import InitialWeights, read_initial_w
 from big_retrieval.interop.model import import_model
 from big_retrieval.interop.read import read
 from big_retrieval.interop.source import CheckpointTower
-from big_retrieval.losses.objective import make_objective
+from big_retrieval.losses.objective import Objective
 from big_retrieval.models.towers import make_model
 from big_retrieval.train.logging import Metrics, read_rows
 from big_retrieval.train.loop import train
@@ -66,7 +66,7 @@ def clip_config(
 
 
 def shapes(config: Config) -> dict[str, tuple[int, ...]]:
-    params = nn.unbox(abstract_variables(make_model(config, WORDS), make_objective(config))[0])
+    params = nn.unbox(abstract_variables(make_model(config, WORDS), Objective(config))[0])
     return {name: x.shape for name, x in names_of(params).items()}
 
 

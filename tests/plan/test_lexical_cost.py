@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 from big_retrieval import config as configs
 from big_retrieval.batch import Reps
 from big_retrieval.config import Config, Contrastive, Sparsity, TermMask, Vdr, recipe
-from big_retrieval.losses.objective import make_objective, with_vocabulary
+from big_retrieval.losses.objective import Objective, with_vocabulary
 from big_retrieval.plan import cost
 from big_retrieval.train.build import BuiltModel
 from big_retrieval.train.step import abstract_batch
@@ -55,7 +55,7 @@ LOSSES = {
 def test_no_device_has_all_terms_of_a_row(name: str) -> None:
     # terms are sharded over the tensor axis; only the gate of "wide" needs all terms of a row
     parts, config = lexical(LOSSES[name], mesh__data=2, mesh__tensor=4)
-    objective, batch = make_objective(config), abstract_batch(config, parts.mesh)
+    objective, batch = Objective(config), abstract_batch(config, parts.mesh)
     rows = NamedSharding(parts.mesh, P("data"))
     terms = NamedSharding(parts.mesh, P("data", None, "tensor"))
     embeddings = jax.ShapeDtypeStruct((ROWS, 1, WIDTH), jnp.float32, sharding=terms)

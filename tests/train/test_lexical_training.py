@@ -8,16 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from big_retrieval import config as configs
-from big_retrieval.config import Config, recipe
+from big_retrieval.config import Config
 from big_retrieval.inference.load import load
 from big_retrieval.train.loop import train
-from tests.helpers import lexical_texts, losses, results, tiny
+from tests.helpers import lexical_texts, losses, tiny
 from tests.train.runs import ALL_AXES, ONE, assert_close_run
 
 pytestmark = pytest.mark.usefixtures("one_model")
-
-TEST = {"data": configs.Scenes(split="test", count=40), "query": "query", "document": "document"}
 
 
 def lexical(head: dict[str, Any] | None = None, **changes: Any) -> Config:
@@ -34,25 +31,6 @@ def agree(found: Path, expected: Path) -> None:
     assert_close_run(found, expected, rtol=1e-3)
     first = [[losses(run)[step] for step in range(1, 6)] for run in (found, expected)]
     np.testing.assert_allclose(*first, rtol=1e-5)
-
-
-@pytest.mark.slow
-def test_lexical_run_learns_and_is_evaluated_and_used(tmp_path: Path) -> None:
-    evals = {"test": recipe.entry(configs.Retrieval(), **TEST)}
-    train(lexical(total_steps=60, evals=evals), tmp_path, ONE)
-    found = losses(tmp_path)
-    assert found[60] < 0.8 * found[1]
-    rank = results(tmp_path)["retrieval/test/query_to_document/mean_rank"]
-    assert rank < 50  # of 200 captions; chance is 100
-    model = load(tmp_path)
-    embeddings = model.encode_texts(["a big red circle above a small blue star"], "query")
-    assert embeddings.shape == (1, model.tokenizer.vocab_size)
-    assert embeddings.min() >= 0
-    assert embeddings.max() > 0
-    np.testing.assert_allclose(
-        model.score(embeddings, embeddings), (embeddings @ embeddings.T).toarray(), rtol=1e-5
-    )
-    assert set(model.weights["query_head"]) == {"dense", "ln", "bias"}
 
 
 @pytest.mark.slow

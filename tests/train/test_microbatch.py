@@ -13,7 +13,7 @@ import pytest
 from big_retrieval import parallel
 from big_retrieval.compiled.program import read_program
 from big_retrieval.errors import UserError
-from big_retrieval.losses.objective import make_objective
+from big_retrieval.losses.objective import Objective
 from big_retrieval.models.towers import make_model
 from big_retrieval.train.build import BuiltModel, build_model
 from big_retrieval.train.loop import train
@@ -31,7 +31,7 @@ def gradient(microbatch: int | None, scan: bool, devices: int = 1, **mesh_axes: 
     """Loss and parameter gradients of one random batch, dropout on."""
     changes = {**RANDOM, "towers__image__scan": scan, "towers__text__scan": scan}
     config = tiny(microbatch=microbatch, **changes, **mesh_axes)
-    model, objective = make_model(config, 128), make_objective(config)
+    model, objective = make_model(config, 128), Objective(config)
     params = dict(drawn(model, model.example_inputs())["params"])
     params["scalars"] = jax.tree.map(jnp.asarray, objective.scalars())
     mesh = parallel.make_mesh(config, jax.devices()[:devices])

@@ -1,4 +1,4 @@
-"""Legal but unusual parts of users: names of metrics, dicts as keys, losses that read targets."""
+"""Unusual user-defined parts: metric names, dicts as keys, losses that read targets."""
 
 import dataclasses
 import pickle
@@ -37,7 +37,7 @@ class Odd(configs.Loss):
     metrics: tuple[str, ...] = ()
     target: str = ""
     factors: dict[str, float] = field(default_factory=dict)
-    topology: dict[str, str] = field(default_factory=dict)  # a name that losses of the package have
+    topology: dict[str, str] = field(default_factory=dict)  # like a key of the package's losses
 
     def module(self, config: configs.Config) -> nn.Module | None:
         return TargetReader(self.target) if self.target else None
@@ -70,38 +70,36 @@ def built(**changes: Any) -> BuiltModel:
     return parts
 
 
-@pytest.mark.parametrize("name", ["loss", "devices"])
-def test_a_single_loss_cannot_replace_a_logged_number(name: str) -> None:
-    with pytest.raises(UserError, match=f"returns the metric '{name}'"):
-        built(losses={"main": recipe.entry(Odd(), metrics=(name,))})
-
-
 @pytest.mark.parametrize(
-    ("name", "constraint"),
-    [("loss", {}), ("multiplier", {"bound": 0.2})],
-)
-def test_one_of_several_losses_cannot_replace_a_logged_number(
-    name: str, constraint: dict[str, Any]
+    ("loss", "name", "bound"),
+    [
+        ("main", "loss", None), ("main", "devices", None),
+        ("odd", "odd/loss", None), ("odd", "odd/multiplier", 0.2),
+    ],
+)  # fmt: skip
+def test_metric_of_a_loss_cannot_replace_another_metric(
+    loss: str, name: str, bound: float | None
 ) -> None:
-    odd = Odd(metrics=(name,), constraint=configs.Constraint(**constraint))
-    with pytest.raises(UserError, match=f"returns the metric 'odd/{name}', but another metric"):
-        built(losses__odd=recipe.entry(odd))
+    odd = Odd(metrics=(name.rpartition("/")[2],), constraint=configs.Constraint(bound=bound))
+    losses = {} if loss == "main" else {"main": recipe.entry(configs.Contrastive())}
+    with pytest.raises(UserError, match=f"returns the metric '{name}'"):
+        built(losses={**losses, loss: recipe.entry(odd)})
 
 
-def test_a_metric_is_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metric_must_be_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
     vector = jnp.zeros(3)
     monkeypatch.setattr(Odd, "__call__", lambda self, _: (jnp.zeros(()), {"each": vector}))
     with pytest.raises(UserError, match=r"returns 'each' with the shape \(3,\)"):
         built(losses={"main": recipe.entry(Odd())})
 
 
-def test_a_slash_in_the_name_of_a_scalar_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scalar_name_with_a_slash_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Odd, "scalars", lambda self: {"a/b": 1.0})
     with pytest.raises(UserError, match=r"slash in its name \(\['scalars', 'main', 'a/b'\]\)"):
         built(losses={"main": recipe.entry(Odd())})
 
 
-def test_a_losss_module_reads_targets_and_their_presence() -> None:
+def test_module_of_a_loss_reads_targets_and_their_presence() -> None:
     target = configs.ArrayField(shape=(5,), column="goal", generated=True, optional=True)
     parts = built(losses__odd=recipe.entry(Odd(), target="goal"), fields__goal=recipe.entry(target))
     assert parts.abstract.params["losses"]["odd"]["Dense_0"]["kernel"].shape == (5, 3)
@@ -135,7 +133,7 @@ class WeightedBag(nn.Module):
         return nn.Dense(self.width)(flags).mean(1, keepdims=True) * self.factors["a"]
 
 
-def test_keys_that_are_dicts_are_counted_and_compared() -> None:
+def test_parts_with_dict_keys_are_hashed_and_compared() -> None:
     tower = recipe.entry(Weighted(), factors={"a": 0.5}, pairs=({"x": 1},))
     parts = built(towers__text=tower, towers__image__class_tokens=1)
     assert parts.model.forward_flops() > 0
@@ -145,7 +143,7 @@ def test_keys_that_are_dicts_are_counted_and_compared() -> None:
     assert len({odd, dataclasses.replace(odd, factors={"a": 0.25})}) == 2
 
 
-def test_a_key_of_another_type_is_an_error_that_names_it() -> None:
+def test_key_of_an_unsupported_type_is_rejected() -> None:
     @configs.register("loss")
     @dataclass(frozen=True)
     class Lists(Odd):
@@ -163,7 +161,7 @@ def test_a_key_of_another_type_is_an_error_that_names_it() -> None:
             tiny(losses={"main": recipe.entry(part)})
 
 
-def test_names_in_a_dict_are_text() -> None:
+def test_dict_with_other_keys_than_text_is_rejected() -> None:
     raw = raw_config(losses={"main": recipe.entry(Odd())}).to_dict()
     raw["losses"]["main"]["factors"] = {3: 1.0}
     with pytest.raises(UserError, match=r"factors has keys of another type than str \(\[3\]\)"):
@@ -173,7 +171,7 @@ def test_names_in_a_dict_are_text() -> None:
 @configs.register("evaluator")
 @dataclass(frozen=True)
 class Ranks(configs.Evaluator):
-    """An evaluator that says whether it gets a folder for rankings."""
+    """An evaluator that reports if it gets a folder for rankings."""
 
     type: Literal["test_ranks"] = "test_ranks"
     data: configs.Source = field(default_factory=lambda: configs.Scenes(split="test", count=4))
@@ -183,7 +181,7 @@ class Ranks(configs.Evaluator):
         return {"asked": float(context.rankings is not None)}
 
 
-def test_an_evaluator_of_a_users_own_is_asked_for_rankings(tmp_path: Any) -> None:
+def test_custom_evaluator_gets_a_folder_for_rankings(tmp_path: Any) -> None:
     config = tiny(evals={"odd": recipe.entry(Ranks(), rankings=False)})
     made = evals.make_evaluators(config, {}, {}, encoder=None)  # type: ignore
     asked = evals.with_rankings(made)
@@ -191,13 +189,13 @@ def test_an_evaluator_of_a_users_own_is_asked_for_rankings(tmp_path: Any) -> Non
     assert found == [{"test_ranks/odd/asked": 0.0}, {"test_ranks/odd/asked": 1.0}]
 
 
-def test_evaluators_that_would_share_a_folder_are_refused() -> None:
+def test_evaluators_with_one_folder_are_rejected() -> None:
     config = tiny(evals={"a b": recipe.entry(Ranks()), "a-b": recipe.entry(Ranks())})
     with pytest.raises(UserError, match=r"evals\.a-b and config\.evals\.a b write to one folder"):
         evals.make_evaluators(config, {}, {}, encoder=None)  # type: ignore
 
 
-def test_a_record_that_is_damaged_for_a_reason_gets_its_place_where_it_is_read() -> None:
+def test_record_at_adds_the_place_of_a_damaged_record() -> None:
     with pytest.raises(Damaged) as found, record_at("mine.csv, row 3"):
         raise Damaged("there is no colour")
     assert (found.value.place, found.value.why) == ("mine.csv, row 3", "there is no colour")
@@ -205,7 +203,7 @@ def test_a_record_that_is_damaged_for_a_reason_gets_its_place_where_it_is_read()
     assert pickle.loads(pickle.dumps(found.value)).args == found.value.args
 
 
-def test_a_start_names_a_field_whose_values_are_made_up(tmp_path: Path, said: list[str]) -> None:
+def test_set_up_names_a_field_with_random_values(tmp_path: Path, said: list[str]) -> None:
     target = recipe.entry(configs.ArrayField(), shape=(5,), column="goal", generated=True)
     set_up(tiny(fields__goal=target), tmp_path, jax.devices()[:1])
     (line,) = [x for x in said if "random values" in x]

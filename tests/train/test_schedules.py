@@ -25,7 +25,7 @@ def test_cosine_follows_its_formula() -> None:
     np.testing.assert_allclose(found, body * np.minimum(1, steps / 20), rtol=1e-5, atol=1e-7)
 
 
-def test_linear_constant_and_rsqrt() -> None:
+def test_linear_constant_and_rsqrt_follow_their_formulas() -> None:
     np.testing.assert_allclose(curve(type="linear"), 1 - np.arange(101) / 100, atol=1e-6)
     np.testing.assert_allclose(curve(type="constant"), 1.0)
     found = curve(type="rsqrt", timescale=10, warmup_steps=10)
@@ -33,7 +33,7 @@ def test_linear_constant_and_rsqrt() -> None:
     np.testing.assert_allclose(found[10:], expected[10:], rtol=1e-5)
 
 
-def test_cooldown_is_linear_from_where_the_body_was() -> None:
+def test_cooldown_is_linear_from_the_value_of_the_body() -> None:
     found = curve(type="rsqrt", timescale=10, cooldown_steps=50, end=0.0)
     body = np.sqrt(10 / 60)
     np.testing.assert_allclose(found[50:], body * (1 - np.arange(51) / 50), rtol=1e-5, atol=1e-7)
@@ -44,13 +44,13 @@ def test_warmup_longer_than_the_run_is_clipped() -> None:
     np.testing.assert_allclose(found, np.arange(11) / 10, rtol=1e-6)
 
 
-def test_a_schedule_of_a_phase_begins_and_ends_with_it() -> None:
+def test_schedule_of_a_phase_begins_and_ends_with_the_phase() -> None:
     schedule = make_schedule(Schedule(warmup_steps=5), 60, 40)
     found = jax.vmap(schedule)(jnp.arange(40, 61))
     np.testing.assert_allclose(found, curve(20, warmup_steps=5), rtol=1e-6, atol=1e-7)
 
 
-def test_a_schedule_by_epochs_changes_where_they_begin() -> None:
+def test_schedule_by_epochs_changes_at_their_first_steps() -> None:
     timeline = Timeline(10, 2.5)  # epochs begin at round(2.5 e): 0, 2, 5, 8
     assert timeline.epochs.tolist() == [0, 2, 5, 8, 10]
     found = jax.vmap(make_schedule(Schedule("linear", interval="epoch"), 10, 0, timeline))
@@ -59,7 +59,7 @@ def test_a_schedule_by_epochs_changes_where_they_begin() -> None:
 
 
 @pytest.mark.parametrize("length", [0.25, 1.0, 2.5, 7.8125, 60.0])
-def test_epochs_begin_where_a_run_of_so_many_would_end(length: float) -> None:
+def test_epochs_end_with_the_run(length: float) -> None:
     for epochs in (1, 3, 16):
         total = max(1, round(epochs * length))
         begins = Timeline(total, length).epochs
@@ -69,7 +69,7 @@ def test_epochs_begin_where_a_run_of_so_many_would_end(length: float) -> None:
 
 
 @pytest.mark.parametrize("length", [0.25, 1.0, 2.5, 7.8125, 145_000 / 128])
-def test_intervals_of_epochs_end_where_phases_and_averages_think_so(length: float) -> None:
+def test_intervals_of_epochs_end_with_epochs(length: float) -> None:
     timeline = Timeline(round(8 * length) or 1, length)
     steps = range(1, timeline.total_steps + 1)
     ends = [step for step in steps if timeline.ends(step, 1)]
@@ -81,14 +81,14 @@ def test_intervals_of_epochs_end_where_phases_and_averages_think_so(length: floa
 
 
 def test_snapshots_of_an_epoch() -> None:
-    """The epochs of COCO and Flickr30k in the paper, a round length, and epochs that are short."""
+    """Epochs of COCO and Flickr30k in the paper, a round length, and short epochs."""
     lengths = {4426: (3983, 88), 1133: (1019, 22), 100: (90, 2), 50: (45, 1), 5: (4, 1), 1: (0, 1)}
     assert {length: snapshots(configs.Swa(), length) for length in lengths} == lengths
 
 
 def test_warmed_up_average_forgets_its_start() -> None:
     average = Average(configs.Ema(decay=0.9), Timeline(100))
-    share = jnp.ones(())  # of the start
+    share = jnp.ones(())  # of the initial parameters
     for step in range(1, 101):
         _, share, _, _ = average.update(jnp.zeros(()), share, {}, jnp.asarray(step))
         if step in (1, 2, 100):

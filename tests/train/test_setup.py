@@ -1,4 +1,4 @@
-"""What is noticed before the first step, and what a start says."""
+"""Errors before the first step, and the summary of a start."""
 
 import dataclasses
 import json
@@ -32,43 +32,36 @@ from big_retrieval.train.run import set_up
 from big_retrieval.train.step import abstract_batch
 from tests.helpers import losses, results, tiny, user_error
 from tests.train.runs import ONE
+from tests.train.test_vdr_training import texts
 
 pytestmark = pytest.mark.usefixtures("one_model")
 
 
 @pytest.fixture
 def pairs(tmp_path: Path) -> Path:
-    """A JSON Lines file of 20 pairs with images."""
+    """A JSON Lines file of 20 pairs, of which the first image is missing."""
     rng = np.random.default_rng(0)
-    lines = []
-    for number in range(20):
+    lines = [{"image": "lost.png", "captions": "a"}]
+    for index in range(1, 20):
         pixels = rng.integers(0, 256, (32, 32, 3), np.uint8)
-        Image.fromarray(pixels).save(tmp_path / f"{number}.png")
-        lines.append(json.dumps({"image": f"{number}.png", "captions": f"scene {number}"}))
-    (tmp_path / "pairs.jsonl").write_text("\n".join(lines))
+        Image.fromarray(pixels).save(tmp_path / f"{index}.png")
+        lines.append({"image": f"{index}.png", "captions": f"scene {index}"})
+    (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, lines)))
     return tmp_path / "pairs.jsonl"
 
 
-def on_pairs(pairs: Path, **evals: Any) -> Config:
+def on_pairs(pairs: Path, root: str = "", **evals: Any) -> Config:
     """A tiny config that trains on the file."""
-    return tiny(data=recipe.entry(configs.Pairs(path=str(pairs))), evals=evals)
+    return tiny(data=recipe.entry(configs.Pairs(path=str(pairs), root=root)), evals=evals)
 
 
-def edit(pairs: Path, number: int, line: dict[str, Any], name: str = "other.jsonl") -> str:
-    """A copy of the file with one line replaced; its path."""
-    lines = pairs.read_text().split("\n")
-    lines[number] = json.dumps(line)
-    pairs.with_name(name).write_text("\n".join(lines))
-    return str(pairs.with_name(name))
-
-
-def refused(config: Config, workdir: Path, *words: str) -> None:
-    """`set_up` raises a sentence with these words."""
+def rejected(config: Config, workdir: Path, *words: str) -> None:
+    """Asserts that `set_up` raises an error with these words."""
     with user_error(*words):
         set_up(config, workdir, ONE)
 
 
-def test_a_compiled_step_says_what_memory_it_takes(
+def test_compile_steps_logs_and_returns_memory_and_time(
     tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = set_up(tiny(), tmp_path, ONE)
@@ -103,21 +96,19 @@ def test_a_compiled_step_says_what_memory_it_takes(
     )
 
 
-def test_training_records_are_tried(pairs: Path, tmp_path: Path) -> None:
-    lost = edit(pairs, 0, {"image": "lost.png", "captions": "a"})
-    set_up(on_pairs(Path(lost)), tmp_path / "one", ONE)  # damage of one record is no mistake
-    config = tiny(data=recipe.entry(configs.Pairs(path=str(pairs), root=str(tmp_path / "none"))))
-    words = "no usable record among its first 20", "line 1: the image '0.png' cannot be read"
-    refused(config, tmp_path / "run", *words)
+def test_set_up_tries_training_records(pairs: Path, tmp_path: Path) -> None:
+    set_up(on_pairs(pairs), tmp_path / "one", ONE)  # one damaged record is not an error
+    words = "no usable record among its first 20", "line 1: the image 'lost.png' cannot be read"
+    rejected(on_pairs(pairs, root=str(tmp_path / "none")), tmp_path / "run", *words)
 
 
-def test_the_records_of_every_evaluator_are_tried(pairs: Path, tmp_path: Path) -> None:
+def test_set_up_tries_the_records_of_evaluators(pairs: Path, tmp_path: Path) -> None:
     test = recipe.entry(configs.Retrieval(), data=configs.Pairs(path=str(pairs), text="title"))
-    refused(on_pairs(pairs, test=test), tmp_path / "run", "pairs has no column 'title'")
+    rejected(on_pairs(pairs, test=test), tmp_path / "run", "pairs has no column 'title'")
 
 
-def test_all_labels_are_read(pairs: Path, tmp_path: Path) -> None:
-    lines = [{"image": "0.png", "kind": kind} for kind in (0, 1, 2)]
+def test_set_up_reads_all_labels(pairs: Path, tmp_path: Path) -> None:
+    lines = [{"image": "1.png", "kind": kind} for kind in (0, 1, 2)]
     labels = pairs.with_name("labels.jsonl")
     labels.write_text("\n".join(map(json.dumps, lines)))
     own = configs.Pairs(path=str(labels), text="")
@@ -125,10 +116,10 @@ def test_all_labels_are_read(pairs: Path, tmp_path: Path) -> None:
         configs.ZeroShot(), data=own, label="kind", classes=("a", "b"), prompts=("{}",)
     )
     words = ["labels, record 2: label column 'kind' is 2", "2 classes"]
-    refused(on_pairs(pairs, kinds=kinds), tmp_path / "run", *words)
+    rejected(on_pairs(pairs, kinds=kinds), tmp_path / "run", *words)
 
 
-def test_a_word_table_that_is_too_small() -> None:
+def test_build_model_rejects_a_small_word_table() -> None:
     config = tiny(towers__text__vocab_size=40)
     mesh = parallel.make_mesh(config, ONE)
     with pytest.raises(UserError, match=r"config\.towers\.text\.vocab_size is 40.* has 41 ids"):
@@ -138,7 +129,7 @@ def test_a_word_table_that_is_too_small() -> None:
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b'{"model": 1}', "x", -1])
-def test_a_broken_tokenizer_file_has_a_remedy(tmp_path: Path, content: bytes | str | int) -> None:
+def test_set_up_rejects_a_broken_tokenizer(tmp_path: Path, content: bytes | str | int) -> None:
     set_up(tiny(), tmp_path, ONE)
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 1.0}\n')  # a run has begun
     kept = tmp_path / "tokenizer.json"
@@ -148,14 +139,14 @@ def test_a_broken_tokenizer_file_has_a_remedy(tmp_path: Path, content: bytes | s
         changed["padding"]["pad_id"] = content
         content = json.dumps(changed).encode()
     kept.write_bytes(content)
-    refused(tiny(), tmp_path, f"Delete {kept} to create it again", "newest checkpoint")
+    rejected(tiny(), tmp_path, f"Delete {kept} to create it again", "newest checkpoint")
     kept.unlink()
     set_up(tiny(), tmp_path, ONE)
     assert kept.read_bytes() == whole
 
 
 @pytest.mark.parametrize(("count", "warned"), [(15, True), (16, False)])
-def test_a_batch_of_more_than_all_records_is_warned_of(
+def test_summary_warns_if_the_batch_is_larger_than_the_data(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int, warned: bool
 ) -> None:
     config = tiny(data__count=count, optimizer__schedule__warmup_steps=2)
@@ -167,25 +158,13 @@ def test_a_batch_of_more_than_all_records_is_warned_of(
     assert ("warning" in said) == warned
 
 
-def test_hard_negatives_count_as_negatives(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    texts = {
-        name: recipe.entry(configs.TextField(), side=name, tower="text", column=column)
-        for name, column in (("query", "query"), ("document", "title"))
-    }
-    data = recipe.entry(configs.GradedScenes(), count=100)
-    config = tiny(
-        fields=texts, towers={"text": recipe.entry(configs.Bert(), width=16, depth=1, heads=2)},
-        data=data, negatives__count=2,
-        labels__query="query_id", labels__document="document_id",
-    )  # fmt: skip
-    summary.log_summary(set_up(config, tmp_path, ONE))
+def test_summary_counts_hard_negatives(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    summary.log_summary(set_up(texts(batch_size=16), tmp_path, ONE))
     assert "16 global, 16 a device, 47 negatives a query" in capsys.readouterr().out
 
 
 @pytest.mark.slow
-def test_without_an_intact_checkpoint_the_run_starts_anew_and_says_so(
+def test_run_without_an_intact_checkpoint_starts_from_scratch(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tiny(total_steps=3, checkpoint_every=2)
@@ -209,7 +188,7 @@ def test_without_an_intact_checkpoint_the_run_starts_anew_and_says_so(
     assert results(tmp_path)["resumed_from"] is None
 
 
-def test_one_process_reads_the_files_beside_the_records_for_all(
+def test_first_process_computes_the_fingerprints_for_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     reads: list[str] = []

@@ -18,7 +18,7 @@ from big_retrieval.config.checks import check
 from big_retrieval.inference import load
 from big_retrieval.inference.saved import find, restore_params
 from big_retrieval.losses.context import Context, Result
-from big_retrieval.losses.objective import make_objective
+from big_retrieval.losses.objective import Objective
 from big_retrieval.train.loop import train
 from big_retrieval.train.step import LOGGED
 from tests.helpers import mesh_keys, results, rows, tiny, user_error
@@ -120,7 +120,7 @@ def test_unreached_bound_gives_a_warning(steps: int, multiplier: float, words: s
     limits = {"bound": 0.2, "warn_after": 50, "max": 5.0}
     entry = recipe.entry(Decode(), constraint=configs.Constraint(**limits))
     metrics = {"loss": 0.512, "violated_for": steps, "multiplier": multiplier}
-    objective = make_objective(tiny(losses__decode=entry))
+    objective = Objective(tiny(losses__decode=entry))
     messages = list(objective.warnings({f"decode/{key}": x for key, x in metrics.items()}))
     assert len(messages) == (words is not None)
     if words is not None:

@@ -1,4 +1,4 @@
-"""Starts warn about averages, warm-ups and decays that the run cuts short."""
+"""Warnings about averages, warm-ups and decays that are longer than the run."""
 
 from typing import Any
 
@@ -12,9 +12,20 @@ from big_retrieval.train.short_runs import short_run_warnings
 from tests.train.test_optimizer import PARAMS
 
 
-def warnings_of(config: Optimizer, steps: int = 100, per_epoch: float = 50) -> list[str]:
-    whole = configs.Config(optimizer=config)
-    return short_run_warnings(whole, make_updates(config, PARAMS, Timeline(steps, per_epoch)))
+def warnings_of(
+    steps: int = 100,
+    per_epoch: float = 50,
+    fresh_stats: bool = False,
+    losses: Any = None,
+    **keys: Any,
+) -> list[str]:
+    optimizer = Optimizer(**keys)
+    config = configs.Config(optimizer=optimizer, **({"losses": losses} if losses else {}))
+    updates = make_updates(optimizer, PARAMS, Timeline(steps, per_epoch))
+    return short_run_warnings(config, updates, fresh_stats)
+
+
+SPARSITY = configs.Sparsity(query=1.0, warmup_steps=198)
 
 
 @pytest.mark.parametrize(
@@ -48,31 +59,23 @@ def warnings_of(config: Optimizer, steps: int = 100, per_epoch: float = 50) -> l
             {"schedule": Schedule("constant", warmup_steps=50, cooldown_steps=80)},
             ["cooldown_steps is 80, but only 50 steps follow the warm-up"],
         ),
+        ({"averaging": configs.Swa(), "per_epoch": 100}, []),
+        (
+            {"averaging": configs.Swa(), "per_epoch": 101},
+            ["no effect: the run of 100 steps ends before its first epoch (101 steps)"],
+        ),
+        (
+            {"losses": {"main": configs.Contrastive(sparsity=SPARSITY)}},
+            ["losses.main.sparsity.warmup_steps is 198", "reach 25%"],
+        ),
+        ({"steps": 22, "fresh_stats": True}, []),
+        (
+            {"steps": 10, "fresh_stats": True},
+            ["after 10 steps, 35% of the running averages of batch norms"],
+        ),
     ],
 )
-def test_short_runs_are_warned_of(changes: dict[str, Any], expected: list[str]) -> None:
-    found = warnings_of(Optimizer(**changes))
-    assert len(found) == bool(expected)
-    assert all(text in found[0] for text in expected)
-
-
-def test_swa_without_an_end_of_an_epoch_is_warned_of() -> None:
-    (found,) = warnings_of(Optimizer(averaging=configs.Swa()), per_epoch=101)
-    assert "no effect: the run of 100 steps ends before its first epoch (101 steps)" in found
-    assert not warnings_of(Optimizer(averaging=configs.Swa()), per_epoch=100)
-
-
-def test_sparsity_that_grows_longer_than_the_run_is_warned_of() -> None:
-    loss = configs.Contrastive(sparsity=configs.Sparsity(query=1.0, warmup_steps=198))
-    updates = make_updates(Optimizer(), PARAMS, Timeline(100, 50))
-    (found,) = short_run_warnings(configs.Config(losses={"main": loss}), updates)
-    assert "losses.main.sparsity.warmup_steps is 198" in found
-    assert "reach 25%" in found
-
-
-def test_running_averages_of_batch_norms_that_are_still_initial_are_warned_of() -> None:
-    updates = make_updates(Optimizer(), PARAMS, Timeline(10, 50))
-    (found,) = short_run_warnings(configs.Config(), updates, fresh_stats=True)
-    assert "after 10 steps, 35% of the running averages of batch norms" in found
-    updates = make_updates(Optimizer(), PARAMS, Timeline(22, 50))
-    assert short_run_warnings(configs.Config(), updates, fresh_stats=True) == []
+def test_short_run_warnings(changes: dict[str, Any], expected: list[str]) -> None:
+    messages = warnings_of(**changes)
+    assert len(messages) == bool(expected)
+    assert all(text in messages[0] for text in expected)
