@@ -1,8 +1,15 @@
 """Config of questions with answers: one text encoder for both sides."""
 
 from big_retrieval.own_data.machine import MANY_CORES, Machine
-from big_retrieval.own_data.tasks import TrainingTask, published
-from big_retrieval.own_data.template import comment, data_section, entry, literal, run_section
+from big_retrieval.own_data.tasks import (
+    TrainingTask,
+    comment,
+    data_section,
+    entry,
+    literal,
+    published,
+    run_section,
+)
 
 METRICS = ("nDCG@10", "MRR@10", "R@100")  # of judged queries, as in BEIR's papers
 

@@ -86,7 +86,7 @@ def _words(table: Table) -> list[int]:
 
 
 def _splits(root: Path) -> dict[str, str]:
-    """Returns split -> name of its file of judgments; one split is "train"."""
+    """Returns the name of the judgment file per split; "train" is one split."""
     stems = sorted((x.stem for x in (root / "qrels").glob("*.tsv")), key=len, reverse=True)
     splits = {split_word(stem): stem for stem in stems}  # prefers dev to dev.small
     if len(stems) == 1:
@@ -100,7 +100,7 @@ def _splits(root: Path) -> dict[str, str]:
 
 
 def _divided(judgments: Judgments, share: float) -> tuple[Judgments, Judgments]:
-    """Returns the judgments of a share of the queries, at most `MOST`, and of the other queries."""
+    """Divides judgments by query: a share of at most `MOST` queries, and the others."""
     order = sorted(judgments, key=lambda query: hash_of(query.encode()))
     count = min(MOST, max(1, round(share * len(order))))
     return {x: judgments[x] for x in order[:count]}, {x: judgments[x] for x in order[count:]}
@@ -135,8 +135,8 @@ def _ranked(
                     file.write(json.dumps(row, ensure_ascii=False) + "\n")
                     ranked += 1
     log.info(
-        f"{name}: {len(judgments):,} queries, for which {ranked:,} of {len(documents):,} documents "
-        "are ranked: metrics are higher than among all documents"
+        f"{name}: {len(judgments):,} queries rank {ranked:,} of {len(documents):,} documents, so "
+        "metrics are higher than with all documents"
     )
     return dataclasses.replace(pairs, documents=str(out))
 

@@ -4,14 +4,21 @@ import numpy as np
 
 from big_retrieval.config import Config
 from big_retrieval.own_data.machine import MANY_CORES, Machine
-from big_retrieval.own_data.tasks import TrainingTask, published
-from big_retrieval.own_data.template import comment, data_section, entry, literal, run_section
+from big_retrieval.own_data.tasks import (
+    TrainingTask,
+    comment,
+    data_section,
+    entry,
+    literal,
+    published,
+    run_section,
+)
 
 BEST = "retrieval/validation/R-mean"
 
 
 def captions_config(task: TrainingTask, machine: Machine) -> list[str]:
-    """Returns the sections of the config: two small transformers, or published ones."""
+    """Returns the sections of the config: two random transformers, or published weights."""
     column = "captions"  # of the records, whatever the column of the table
     if task.init is None:
         length = task.length(column, 48 if machine.is_small else 77)
@@ -32,9 +39,7 @@ def _small(task: TrainingTask, machine: Machine, length: int) -> tuple[str, str]
         task, machine, batch=256 if is_wide else 128, epochs=30, steps=(200, 1200),
         lr=2e-3, weight_decay=0.1, best_metric=BEST,
     )  # fmt: skip
-    return (
-        run,
-        f"""
+    model = f"""
 # Model
 {comment(f"From random weights: small towers, images of {size} pixels, for {machine}.")}
 shape = {{
@@ -47,8 +52,8 @@ recipe.image_text(c, dim=64, size={size}, length={length})
 c.fields.image.update(crop_scale=(0.7, 1.0), crop_ratio=(0.85, 1.18))
 c.losses.main.logit_scale.init = 5.0
 c.tokenizer.vocab_size = 4096  # learned from the captions
-""",
-    )
+"""
+    return run, model
 
 
 def _large(task: TrainingTask, machine: Machine, length: int) -> tuple[str, str]:
@@ -56,9 +61,7 @@ def _large(task: TrainingTask, machine: Machine, length: int) -> tuple[str, str]
         task, machine, batch=machine.batch, epochs=30, steps=(300, 20_000),
         lr=5e-4, weight_decay=0.1, best_metric=BEST,
     )  # fmt: skip
-    return (
-        run,
-        f"""
+    model = f"""
 # Model
 {comment(f"From random weights: a ViT-S/16 and a BERT of its size, for {machine}.")}
 c.towers.image = recipe.vit("S/16")
@@ -66,8 +69,8 @@ c.towers.text = recipe.entry(config.Bert(), width=384, depth=6, heads=6, mlp=153
 recipe.image_text(c, dim=256, size=224, length={length})
 c.losses.main.logit_scale.init = 1 / 0.07
 c.tokenizer.vocab_size = 16384  # learned from the captions
-""",
-    )
+"""
+    return run, model
 
 
 def _published(task: TrainingTask, machine: Machine, weights: Config) -> tuple[str, str]:
@@ -76,9 +79,7 @@ def _published(task: TrainingTask, machine: Machine, weights: Config) -> tuple[s
         steps=(50, 150 if machine.is_small else 10_000), lr=1e-5, weight_decay=0.1, warmup=10,
         best_metric=BEST,
     )  # fmt: skip
-    return (
-        run,
-        f"""
+    model = f"""
 # Model
 {comment(f"From the published weights in {task.init}.")}
 c.towers.image = {entry(weights.towers["image"])}
@@ -88,5 +89,5 @@ c.fields.text = {entry(weights.fields["text"])}
 c.init.model = recipe.entry(config.Init(), path={literal(str(task.init))})
 c.tokenizer = {entry(weights.tokenizer)}
 c.topology = {literal(weights.topology)}
-""",
-    )
+"""
+    return run, model

@@ -1,4 +1,4 @@
-"""Roles of the columns of a table, by flags or by the names of the columns."""
+"""Chooses the roles of a table's columns by flags and names."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence

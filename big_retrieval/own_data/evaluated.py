@@ -11,9 +11,9 @@ from big_retrieval.config import Config, Ranking, Retrieval
 from big_retrieval.data.formats.records import IMAGE, TEXT
 from big_retrieval.errors import UserError
 from big_retrieval.own_data.beir import is_beir
+from big_retrieval.own_data.clicks import graded_pairs
 from big_retrieval.own_data.columns import ColumnChooser, DataFlags, Roles, columns_of
 from big_retrieval.own_data.find import DataSplit
-from big_retrieval.own_data.judged import graded_pairs
 from big_retrieval.own_data.sources import FOLDER, SplitRecords, open_data
 
 log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from big_retrieval.own_data.captions import captions_config
 from big_retrieval.own_data.clicks import clicks_config
 from big_retrieval.own_data.columns import DataFlags, Roles
 from big_retrieval.own_data.sources import FOLDER, table_task
-from big_retrieval.own_data.template import config_file
+from big_retrieval.own_data.tasks import config_file
 
 log = logging.getLogger(__name__)
 CONFIG, MADE_FROM = "config.py", "made_from.json"  # in the run folder

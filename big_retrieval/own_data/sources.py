@@ -16,9 +16,9 @@ from big_retrieval.data.sources import cell_of, evenly_spaced, make_source, text
 from big_retrieval.data.text.normalize import normalize_text
 from big_retrieval.errors import UserError
 from big_retrieval.io import durable
+from big_retrieval.own_data.clicks import judged_sources
 from big_retrieval.own_data.columns import ENDINGS, ColumnChooser, DataFlags, Roles, columns_of
 from big_retrieval.own_data.find import DataSplit, FoundData, find
-from big_retrieval.own_data.judged import judged_sources
 from big_retrieval.own_data.records import SAMPLED, RecordKeys, RecordSample, read_keys, split_off
 from big_retrieval.own_data.tasks import TrainingTask
 

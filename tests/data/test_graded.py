@@ -240,7 +240,7 @@ def test_graded_reads_images_by_key(folder):
         several = each.documents[3]["image"]
         assert [int(several.load(i)[0, 0, 0]) for i in range(several.count)] == [1, 2]
         assert each.documents[1]["image"] is None
-        with pytest.raises(Damaged, match=r"line 3: there is no image '3.png' in gallery"):
+        with pytest.raises(Damaged, match=r"line 3: gallery has no image '3.png'"):
             each.documents[2]
     np.savez(gallery, image_id=np.array(["a", "b", "a"]), images=pixels)
     with pytest.raises(UserError, match=r"row 3: image_id 'a' is there already \(.*row 1\)"):

@@ -14,9 +14,8 @@ from big_retrieval import config
 from big_retrieval.data.build import make_source
 from big_retrieval.data.formats import columns
 from big_retrieval.data.formats.columns import Keys, encode, first_duplicate, match, scan
-from big_retrieval.data.formats.npz import Arrays
 from big_retrieval.data.formats.open_files import file_table
-from big_retrieval.data.formats.tables import Chain, Rows
+from big_retrieval.data.formats.tables import Arrays, Chain, Rows
 from big_retrieval.data.formats.views import View, selected
 from big_retrieval.data.images.decoding import picture
 from big_retrieval.data.stores.headerless import qrels_reader
@@ -28,10 +27,10 @@ NAMES = ("query_id", "document_id", "score")
 TITLES = {"10": "ten", "11": "eleven", "12": "twelve"}
 
 
-def as_csv(folder, delimiter=",", name="pairs.csv"):
-    with (folder / name).open("w", newline="") as file:
-        csv.writer(file, delimiter=delimiter).writerows([NAMES, *PAIRS])
-    return name
+def as_csv(folder):
+    with (folder / "pairs.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([NAMES, *PAIRS])
+    return "pairs.csv"
 
 
 def as_text(name, content):
@@ -50,22 +49,13 @@ def as_parquet(folder):
     return "pairs.parquet"
 
 
-def as_parts(folder):
-    (folder / "part1.jsonl").write_text(LINES[0])
-    (folder / "part2.jsonl").write_text("\n".join(LINES[1:]))
-    return "part?.jsonl"
-
-
 ROWS = [dict(zip(NAMES, pair, strict=True)) for pair in PAIRS]
-LINES = [json.dumps(row) for row in ROWS]
+LINES = "".join(json.dumps(row) + "\n" for row in ROWS)
 TREC = "\n".join(f"{q} 0   {d} {int(s)}\n" for q, d, s in PAIRS) + "\n"  # with empty lines
 FORMS = {
     "csv": (as_csv, "line 4"),
-    "tsv": (lambda folder: as_csv(folder, "\t", "pairs.tsv"), "line 4"),
-    "text with header": (lambda folder: as_csv(folder, "\t", "pairs.txt"), "line 4"),
-    "jsonl": (as_text("pairs.jsonl", "\n".join(LINES)), "line 3"),
+    "jsonl": (as_text("pairs.jsonl", LINES), "line 3"),
     "parquet": (as_parquet, "row 3"),
-    "parts": (as_parts, "line 2"),
     "ground truth": (
         as_text("gt.json", json.dumps({"q1": {"10": 3.0, "11": 1.0}, "q2": {"12": 2.0}})),
         "query 'q2'",

@@ -58,30 +58,11 @@ def as_csv(folder):
     return pairs(folder / "pairs.csv", image="file", text="title", separator="|")
 
 
-def as_tsv(folder):
-    with (folder / "pairs.tsv").open("w", newline="") as file:
-        rows = csv.writer(file, delimiter="\t")
-        rows.writerow(["captions", "image", "kind"])
-        rows.writerows(["|".join(CAPTIONS[i]), f"{i}.png", i % 2] for i in range(PAIRS))
-    return pairs(folder / "pairs.tsv", separator="|", root=str(folder / "pictures"))
-
-
-def parquet(folder, images, **keys):
+def as_parquet(folder):
+    images = [red(i) for i in range(PAIRS)]
     columns = {"image": images, "captions": CAPTIONS, "kind": [i % 2 for i in range(PAIRS)]}
     pq.write_table(pa.table(columns), folder / "pairs.parquet", row_group_size=3)
-    return pairs(folder / "pairs.parquet", **keys)
-
-
-def as_parquet(folder):
-    return parquet(folder, [red(i) for i in range(PAIRS)])
-
-
-def as_parquet_struct(folder):
-    return parquet(folder, [{"bytes": red(i), "path": f"{i}.png"} for i in range(PAIRS)])
-
-
-def as_parquet_arrays(folder):
-    return parquet(folder, [np.asarray(Image.open(io.BytesIO(red(i)))).tolist() for i in range(7)])
+    return pairs(folder / "pairs.parquet")
 
 
 def as_npz(folder):
@@ -128,8 +109,7 @@ def as_karpathy(folder):
     return make_source(config.Karpathy(path=path, split="train+restval"))
 
 
-FORMS = [as_jsonl, as_csv, as_tsv, as_parquet, as_parquet_struct, as_parquet_arrays, as_npz, as_tar,
-         as_shards, as_karpathy]  # fmt: skip
+FORMS = [as_jsonl, as_csv, as_parquet, as_npz, as_tar, as_shards, as_karpathy]
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -9,9 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from big_retrieval.data.formats.npz import Arrays
 from big_retrieval.data.formats.pictures import is_folder_of_shards, open_pictures
-from big_retrieval.data.formats.tables import Chain, Table
+from big_retrieval.data.formats.tables import Arrays, Chain, Table
 from big_retrieval.data.formats.views import InFolder
 from big_retrieval.data.stores.blocks import Reader
 from big_retrieval.data.stores.delimited import delimited
@@ -114,7 +113,7 @@ def terms_of(terms: Sequence[str]) -> dict[str, str]:
 def table_of(
     paths: list[Path], form_of: Callable[[Path], Table | Reader] | None = None, image: str = ""
 ) -> tuple[Table, dict[str, Any]]:
-    """Returns the rows of all files, and the names of the classes of their label columns.
+    """Returns the rows of all files, and class names by label column.
 
     Args:
       paths: files, or folders of shards or of pictures.

@@ -24,8 +24,8 @@ from big_retrieval.data.sources import (
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io.regular import read_bytes
 
-# A record is an image with its captions, one of which training samples per epoch; or one caption
-# with its image, so that an epoch has every caption once.
+# A record is an image with its captions (training samples one per epoch), or a caption with its
+# image (an epoch has every caption once).
 Each = Literal["images", "captions"]
 IMAGE, TEXT = "image", "captions"  # columns of records
 

@@ -55,7 +55,7 @@ def split_of(query: np.ndarray, document: np.ndarray, parts: FourWaySplit) -> np
 
 
 def on_both_sides(keys: Sequence[str], trains: np.ndarray) -> list[str]:
-    """Returns the sorted keys with both training and other items; after `draw`, there are none."""
+    """Returns the sorted keys with both training and other items; `draw` leaves no such key."""
     pairs = set(zip(keys, map(bool, trains), strict=True))
     return sorted(key for key, trained in pairs if trained and (key, False) in pairs)
 

@@ -34,7 +34,7 @@ class Gallery:
         """Returns an image, not decoded; raises `Damaged` for an unknown key."""
         row = self._keys.find(as_text(key) or "")
         if row is None:
-            raise Damaged(place, f"there is no image {key!r:.80} in {self._table.name}")
+            raise Damaged(place, f"{self._table.name} has no image {key!r:.80}")
         value = self._table.row(row, (self._value,)).get(self._value)
         return load_image(value, self._root, self._table.place(row))
 

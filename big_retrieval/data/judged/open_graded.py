@@ -213,7 +213,7 @@ def _names(
 
 
 def _file(config: Graded, part: str, key: str, id_column: str) -> JudgedFile | None:
-    """Opens the file of queries or documents; returns None if there is none."""
+    """Opens the file of queries or documents; returns None without a file."""
     path = getattr(config, part)
     if not path:
         return None
@@ -225,7 +225,7 @@ def _file(config: Graded, part: str, key: str, id_column: str) -> JudgedFile | N
 
 
 def _open(config: Graded, part: str, path: str, key: str = "") -> Table:
-    """Returns the selected rows of the files of pairs, queries or documents (`part`).
+    """Returns the selected rows of one `part`: pairs, queries or documents.
 
     Args:
       key: column of the ids of a JSON object; empty for pairs.

@@ -1,4 +1,4 @@
-"""Texts by id, for triples of the ids of queries and documents."""
+"""Texts by id, for triples of ids."""
 
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ class Collection:
         values = self.table.row(row, ("title", "text"))
         texts = {name: values.get(name) or "" for name in ("title", "text")}
         if not all(isinstance(text, str) for text in texts.values()) or not any(texts.values()):
-            raise Damaged(self.table.place(row), "there is no title or text")
+            raise Damaged(self.table.place(row), "title and text are missing")
         return {name: as_utf8(text).strip() for name, text in texts.items()}
 
 

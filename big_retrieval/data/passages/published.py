@@ -61,7 +61,7 @@ class Passages(RecordSource):
 
     Args:
       read: converts a row and its location to a record, or raises `Damaged`; can be pickled.
-      others: further tables from which `read` takes texts.
+      others: further tables with texts for `read`.
     """
 
     def __init__(
@@ -100,8 +100,8 @@ def positive_columns(documents: Sequence[Document], positive: str) -> Record:
 
     Args:
       documents: relevant documents, at least one.
-      positive: "first" for the first document; "any" for all documents with a text, one of which
-        training samples.
+      positive: "first" for the first document; "any" for all documents with a text (training
+        samples one).
     """
     if positive == "first":
         record = {name: documents[0][name] for name in ("text", "title")}

@@ -195,7 +195,7 @@ class TripleReader:
         }
 
     def _document(self, item: Any, place: str) -> Document:
-        """Returns title and text of a document, or of the id of a document."""
+        """Returns title and text of a document or its id."""
         if self.documents is not None:
             return self.documents.find(str(item), place)
         if isinstance(item, Mapping):

@@ -48,7 +48,7 @@ def qrels_reader(path: Path, names: Sequence[str]) -> Reader:
 
 @in_blocks
 def read_tabs(path: Path, names: Sequence[str], least: int) -> Iterator[FileRow | str]:
-    """Yields the cells of lines by name; missing cells at the end of a line are no columns."""
+    """Yields the cells of lines by name; a row has no columns for missing last cells."""
     notes, count = list[str](), len(names)
     for number, line in _lines(path, notes, "\n"):
         cells = line.split("\t")

@@ -46,7 +46,7 @@ File = tuple[str, int, int, str]  # path, bytes, modification time in ns, `ends_
 
 
 def open_store(paths: Sequence[Path], reader: Reader) -> Store:
-    """Opens the store of some files; reads the files first if there is no store yet.
+    """Opens the store of some files; reads the files first if needed.
 
     Raises:
       UserError: a file has another format, changes while it is read, or no row can be read.

@@ -102,14 +102,14 @@ def json_reader(path: Path) -> Reader:
 
 
 def json_object_reader(path: Path, key: str) -> Reader:
-    """Returns the reader of a list of rows, or of an object of rows by id; `key` names the ids."""
+    """Returns the reader for a JSON list of rows, or for {id: row}; `key` is the column of ids."""
     if json_reader(path) is JSON_LIST:
         return JSON_LIST
     return Reader(read_json_object, "row", key=key, options={"key": key})
 
 
 def json_qrels_reader(path: Path, query: str, document: str, score: str) -> Reader:
-    """Returns the reader of a list of pairs, or of an object of qrels."""
+    """Returns the reader for a JSON list of pairs, or for an object of qrels."""
     if json_reader(path) is JSON_LIST:
         return JSON_LIST
     names = {"query": query, "document": document, "score": score}

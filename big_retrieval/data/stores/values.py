@@ -10,7 +10,7 @@
 | json | string | any other values that JSON can represent, as exact JSON |
 | unchanged | any | the reader yields Arrow arrays |
 
-None is null in every kind. A column may have another kind in another part.
+None is null in every kind. The kinds of a column may differ between parts.
 """
 
 import hashlib
@@ -73,7 +73,7 @@ def to_arrow(name: str, values: Sequence[Any]) -> tuple[pa.Field, pa.Array]:
 
 
 def _typed(values: Sequence[Any]) -> pa.Array | None:
-    """Returns the array of a column of one type, or None."""
+    """Converts values of one type to an array; returns None for mixed types."""
     types = set(map(type, values)) - {type(None)}
     if not types:
         return pa.array(values, pa.string())
