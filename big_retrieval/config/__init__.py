@@ -28,7 +28,6 @@ from big_retrieval.config.places import module_of
 from big_retrieval.config.ranges import AtLeast0, AtLeast1, NotNegative, Positive, Range, Share
 from big_retrieval.config.registry import Plugin, register
 from big_retrieval.config.run import (
-    FREE_ON_RESUME,
     Config,
     Init,
     Mesh,
@@ -41,7 +40,7 @@ from big_retrieval.config.run import (
 )
 from big_retrieval.config.sources import Source
 from big_retrieval.config.topologies import Topology
-from big_retrieval.config.towers import Activation, Remat, Tower
+from big_retrieval.config.towers import Tower
 from big_retrieval.config.trackers import Tracker
 from big_retrieval.config.update_rules import UpdateRule
 
@@ -58,7 +57,7 @@ if TYPE_CHECKING:
     from big_retrieval.data.passages.published import Beir, Dpr
     from big_retrieval.data.passages.triples import Triples
     from big_retrieval.data.synthetic.graded_scenes import GradedScenes
-    from big_retrieval.data.synthetic.scenes import Scenes, SceneSplit
+    from big_retrieval.data.synthetic.scenes import Scenes
     from big_retrieval.evals.caption_ndcg import CaptionNdcg
     from big_retrieval.evals.crisscrossed import CrisscrossedCaptions
     from big_retrieval.evals.geometry import Geometry
@@ -67,10 +66,8 @@ if TYPE_CHECKING:
     from big_retrieval.evals.retrieval import Retrieval
     from big_retrieval.evals.zeroshot import ZeroShot
     from big_retrieval.losses.contrastive import Contrastive, Sigmoid, Sparsity
-    from big_retrieval.losses.core import Exchange
     from big_retrieval.losses.ltd import DecoderLoss, InputTarget, LatentTarget
     from big_retrieval.losses.pairs import LogitScale, PairLoss
-    from big_retrieval.losses.tiles import FalseNegatives
     from big_retrieval.losses.triplet import Triplet
     from big_retrieval.losses.vdr import TermMask, Vdr
     from big_retrieval.models.batch_norm import BatchNormed

@@ -58,7 +58,6 @@ class Loader:
     max_damaged: Share = 0.01  # share of damaged records that ends a run
 
     def check(self) -> Iterator[str]:
-        """Yields an error message if the decoder is not installed."""
         if self.decoder == "opencv" and importlib.util.find_spec("cv2") is None:
             yield (
                 "config.loader.decoder is 'opencv', which is not installed; install the extra "

@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from big_retrieval.config.registry import Part, default
@@ -33,10 +33,6 @@ class Evaluator(Part):
     replaced: ClassVar[bool] = False  # `:runlocal` replaces it by evaluators of generated data
     # it ranks judged documents, which BM25 can do, too, and has all keys of `Ranking`
     judged: ClassVar[bool] = False
-
-    def check(self, config: "Config", path: str) -> Iterator[str]:
-        """Yields an error message for every bad key; `path` is such as `config.evals.test`."""
-        yield from ()
 
     def reads(self) -> Mapping[str, str]:
         """Returns key -> name of a field of `config.fields`, for keys that name a field."""

@@ -55,10 +55,6 @@ class Field(Part):
     title: Any = ""  # column of a text's title; empty for none
     generated: Any = False  # records without its column get random values
 
-    def check(self, config: "Config", path: str) -> Iterator[str]:
-        """Yields an error message for every bad key; towers and heads are checked elsewhere."""
-        yield from ()
-
     def columns(self) -> Mapping[str, str]:
         """Returns key -> column. The column of "column" must have a value in a record."""
         return {"column": self.column} if self.column else {}

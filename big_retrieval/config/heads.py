@@ -32,7 +32,7 @@ class Head(Part):
     whole_batch: Any = False  # embeddings depend on all rows of the batch in training
     by_slice: Any = False  # embeddings depend on the rows of the micro-batch
 
-    def check(self, config: "Config", field: str, path: str) -> Iterator[str]:
+    def check(self, config: "Config", field: str, path: str) -> Iterator[str]:  # type: ignore
         """Yields an error message for every bad key; `path` is as in `config.fields.text.head`."""
         yield from ()
 
@@ -67,7 +67,3 @@ class Head(Part):
           **call: the field's name as `field`; `train` and `rows`, as in a tower's call.
         """
         return module(tokens)
-
-    def runlocal(self) -> "Head":
-        """Returns a small version for `:runlocal`."""
-        return self

@@ -35,7 +35,6 @@ class PairLabels:
     normalise: bool = False  # divide the weights of a batch by their mean
 
     def check(self, config: "Config") -> Iterator[str]:
-        """Yields an error message for every bad key; scores are checked when they are read."""
         yield from self._check_weight()
         texts = [name for name, field in config.fields.items() if field.modality == "text"]
         for side in ("query", "document"):
@@ -56,24 +55,15 @@ class PairLabels:
                 f"config.labels.weight is {self.weight!r}, but config.labels.score is empty; name "
                 "the column of the scores, or leave the weight 'constant'."
             )
-        if self.weight != "table":
-            if table:
-                yield (
-                    f"{key} is set, but config.labels.weight is {self.weight!r}; set the weight to "
-                    "'table', or leave the table empty."
-                )
-            return
-        if not table:
+        if (self.weight == "table") != bool(table):
+            state = "set" if table else "empty"
             yield (
-                f"{key} is empty, but config.labels.weight is 'table'; give it pairs such as "
-                "((1, 0.1), (100, 1))."
+                f"{key} is {state}, but config.labels.weight is {self.weight!r}; weight 'table' "
+                "needs pairs such as ((1, 0.1), (100, 1))."
             )
         for (before, _), (after, _) in itertools.pairwise(table):
             if not before < after:
-                yield (
-                    f"{key} has the score {after:g} after {before:g}; order it by increasing "
-                    "scores, each once."
-                )
+                yield f"{key} has the score {after:g} after {before:g}; order it by score."
         if not all(math.isfinite(score) and 0 <= weight < math.inf for score, weight in table):
             yield f"{key}: scores and weights must be finite, weights not < 0."
         # Weights are linear between entries, so scores reach the entry after the last one below.

@@ -54,17 +54,9 @@ class Loss(Part):
     weight: Positive = 1.0  # in the sum of all losses; to leave a loss out, remove it
     constraint: Constraint = field(default_factory=Constraint)
 
-    def check(self, config: "Config", path: str) -> Iterator[str]:
-        """Yields an error message for every bad key; `path` is such as `config.losses.main`."""
-        yield from ()
-
     @abc.abstractmethod
     def __call__(self, context: "Context") -> "Result":
         """Returns the loss [] of a global batch, and metrics [] by name."""
-
-    def runlocal(self) -> "Loss":
-        """Returns the same loss for a model of a few thousand parameters."""
-        return self
 
     def scalars(self) -> dict[str, float]:
         """Returns the initial values of learned scalars, the parameters `scalars/<loss>/<name>`."""

@@ -22,7 +22,7 @@ PLACES: dict[str, tuple[str, tuple[str, ...]]] = {
     "losses.vdr": ("loss", ("TermMask", "Vdr")),
     "config.update_rules": ("optimizer", ()),
     "train.rules": ("optimizer", ("AdamP", "AdamW", "Optax", "Sgd")),
-    "data.synthetic.scenes": ("source", ("Scenes", "SceneSplit")),
+    "data.synthetic.scenes": ("source", ("Scenes",)),
     "data.formats.file_sources": ("source", ("Pairs", "Tar", "Tfds")),
     "data.formats.captioned": ("source", ("Karpathy", "Precomputed")),
     "data.mixture": ("source", ("Mixture", "MixturePart")),
@@ -38,9 +38,7 @@ PLACES: dict[str, tuple[str, tuple[str, ...]]] = {
     "models.recurrent": ("tower", ("Gru",)),
     "models.regions": ("tower", ("RegionGraph", "RegionTransformer")),
     "train.trackers": ("tracker", ("Mlflow", "TensorBoard", "Wandb")),
-    "losses.core": ("", ("Exchange",)),
     "losses.pairs": ("", ("LogitScale", "PairLoss")),
-    "losses.tiles": ("", ("FalseNegatives",)),
     "models.batch_norm": ("", ("BatchNormed",)),
 }
 

@@ -19,7 +19,7 @@ import importlib.util
 import shlex
 import sys
 import typing
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
@@ -54,6 +54,14 @@ class Part(abc.ABC):  # noqa: B024
     kind: ClassVar[str] = ""  # one of `KINDS`
     named_by_type: ClassVar[bool] = False  # the command line may add an entry named by its type
     type: Any = ""  # tag of the part, a key of the dataclass
+
+    def check(self, config: Any, path: str) -> Iterator[str]:
+        """Yields an error message for every bad key; `path` is as in `config.evals.test`."""
+        yield from ()
+
+    def runlocal(self) -> Any:
+        """Returns a small version for `:runlocal`."""
+        return self
 
     @classmethod
     def registered(cls) -> tuple[Any, ...]:

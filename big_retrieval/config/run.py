@@ -117,7 +117,6 @@ class Config:
 
     @property
     def topology_type(self) -> str:
-        """The type of the topology, with or without keys."""
         return self.topology if isinstance(self.topology, str) else self.topology.type
 
     def spheres(self) -> int:

@@ -108,7 +108,6 @@ def _lost(old: Any, new: Any, path: str) -> Iterator[str]:
 
 
 def _shrunk(c: Config, keep_data: bool | None) -> Config:
-    """Returns the small config, see `runlocal`."""
     keep, keys = ARGUMENT in _given.get() if keep_data is None else keep_data, _file_keys()
     named = {key.split(".")[1] for key in keys if key.startswith("evals.")} & set(c.evals)
     named = set(c.evals) if keep else named
@@ -181,7 +180,6 @@ def _evaluators_with_data(c: Config) -> dict[str, Evaluator]:
 
 
 def _generated_evaluators(c: Config, graded: bool) -> dict[str, Evaluator]:
-    """Returns the evaluators on generated data, and those of the config that read none."""
     modes = next((part.modes for part in c.evals.values() if part.modes), ())
     small = {name: part.runlocal() for name, part in c.evals.items()}
     evals = _graded_evaluators(modes) if graded else _scene_evaluators(c.fields, modes)
@@ -202,7 +200,6 @@ def _scene_evaluators(fields: Mapping[str, Field], modes: tuple[str, ...]) -> di
 
 
 def _graded_evaluators(modes: tuple[str, ...]) -> dict[str, Evaluator]:
-    """Returns rankings of generated judged pairs, seen in training or not."""
     splits = ("in_domain", "novel_query", "novel_document", "zero_shot")
     sources = {split: configs.GradedScenes(split=split) for split in splits}
     return {split: configs.Ranking(modes=modes, data=data) for split, data in sources.items()}

@@ -29,7 +29,7 @@ class Source(Part):
     same_ids: ClassVar[bool] = False
     has_negatives: ClassVar[bool] = True  # records may contain hard negatives
 
-    def check(self, path: str) -> Iterator[str]:
+    def check(self, path: str) -> Iterator[str]:  # type: ignore
         """Yields an error message for every bad key; `path` is such as `config.data`."""
         yield from ()
 

@@ -4,7 +4,7 @@ import abc
 import difflib
 import functools
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from big_retrieval.config import schema
@@ -13,8 +13,6 @@ from big_retrieval.errors import UserError
 
 if TYPE_CHECKING:
     import jax
-
-    from big_retrieval.config.run import Config
 
 
 class Topology(Part):
@@ -29,10 +27,6 @@ class Topology(Part):
     """
 
     kind: ClassVar[str] = "topology"
-
-    def check(self, config: "Config", path: str) -> Iterator[str]:
-        """Yields an error message for every bad key; `path` is such as `config.topology`."""
-        yield from ()
 
     @abc.abstractmethod
     def project(self, x: "jax.Array") -> "jax.Array":

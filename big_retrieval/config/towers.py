@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from big_retrieval.config.registry import Part
 
 if TYPE_CHECKING:
-    from big_retrieval.config.run import Config
+    pass
 
 Activation = Literal["gelu", "gelu_tanh", "quick_gelu", "relu"]
 Remat = Literal["none", "block", "dots"]
@@ -54,10 +54,6 @@ class Tower(Part):
         """Returns True if it can read a field; by default, fields of its `modality`."""
         return bool(self.modality) and field.modality == self.modality
 
-    def check(self, config: "Config", path: str) -> Iterator[str]:
-        """Yields an error message for every bad key; `path` is such as `config.towers.text`."""
-        yield from ()
-
     def check_field(self, field: Any, field_path: str, path: str) -> Iterator[str]:
         """Yields an error message for every key of a field that does not fit the tower."""
         yield from ()
@@ -89,10 +85,6 @@ class Tower(Part):
         """Returns a short description, for logs and model cards."""
         keys = ", ".join(f"{key} {getattr(self, key)}" for key in self.computed_by)
         return f"{self.type} ({keys or f'width {self.width}'})"
-
-    def runlocal(self) -> "Tower":
-        """Returns a small version for `:runlocal`."""
-        return self
 
     def first_values(self, drawn: Callable[[str], Any], tokenizer: Any) -> Fitted:
         """Returns initial values that are not random, such as word vectors of a file.

@@ -1,13 +1,11 @@
 """The base class of trackers, the parts of `config.trackers`; the package's are in train/."""
 
 import abc
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from big_retrieval.config.registry import Part
 
 if TYPE_CHECKING:
-    from big_retrieval.config.run import Config
     from big_retrieval.train.tracking import OpenTracker, TrackedRun
 
 
@@ -21,10 +19,6 @@ class Tracker(Part):
     named_by_type: ClassVar[bool] = True
     title: ClassVar[str] = "the tracker"  # name, for messages
     closing: ClassVar[float] = 10.0  # seconds to send the remaining rows at the end of a run
-
-    def check(self, config: "Config", path: str) -> Iterator[str]:
-        """Yields an error message for every bad key, and for what this machine lacks."""
-        yield from ()
 
     @abc.abstractmethod
     def open(self, run: "TrackedRun") -> "OpenTracker":

@@ -10,7 +10,6 @@ and frozen parameters are not its task. A custom rule:
 """
 
 import abc
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -19,7 +18,6 @@ from big_retrieval.config.registry import Part, register
 if TYPE_CHECKING:
     import optax
 
-    from big_retrieval.config.run import Config
     from big_retrieval.train.optimizer import UpdateRuleContext
 
 
@@ -30,10 +28,6 @@ class UpdateRule(Part):
     # True if the result of `build` adds `context.weight_decay` times the parameter. Otherwise the
     # trainer adds it (decoupled weight decay, as in AdamW).
     applies_decay: ClassVar[bool] = False
-
-    def check(self, config: "Config", path: str) -> Iterator[str]:
-        """Yields an error message for every bad key; `path` is such as `config.optimizer.rule`."""
-        yield from ()
 
     @abc.abstractmethod
     def build(self, context: "UpdateRuleContext") -> "optax.GradientTransformation":

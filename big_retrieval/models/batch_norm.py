@@ -47,8 +47,7 @@ class BatchNormed:
     def by_slice(self) -> bool:
         return self.normed and not self.frozen_stats and self.batch_stats == "slice"
 
-    def check_slices(self, config: Config, path: str) -> Iterator[str]:
-        """Yields an error message if `microbatch` would split a batch that it needs as a whole."""
+    def check(self, config: Config, path: str) -> Iterator[str]:
         size = config.microbatch
         if size is not None and size < config.batch_size and self.whole_batch:
             yield (
@@ -146,7 +145,6 @@ class BatchNorm(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """[B, ..., C] -> [B, ..., C] in `dtype`."""
         shape, axes = x.shape[-1:], ("embed",)
         scale = parameter(self, "scale", self.scale_init, shape, axes)
         bias = parameter(self, "bias", initializers.zeros, shape, axes)

@@ -134,8 +134,8 @@ class Mlp(BatchNormed, Head):
     def normed(self) -> bool:  # type: ignore
         return self.batch_norm
 
-    def check(self, config: Config, field: str, path: str) -> Iterator[str]:
-        yield from self.check_slices(config, path)
+    def check(self, config: Config, field: str, path: str) -> Iterator[str]:  # type: ignore
+        yield from super().check(config, path)
 
     def build(self, terms: Terms | None, **module: Any) -> nn.Module:
         return MlpHead(self, **module)

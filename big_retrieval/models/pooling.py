@@ -110,7 +110,6 @@ def _pool(
     dtype: Dtype | None,
     block: int | None,
 ) -> tuple[jax.Array, Any]:
-    """Checks the arguments, distributes the work over the mesh, and runs it."""
     inputs = jax.tree.map(jnp.asarray, inputs)
     selected = consecutive(range(inputs.kernel.shape[0]) if columns is None else columns)
     _check(inputs, selected)
@@ -181,7 +180,6 @@ def block_size(
 
 
 def _select_rows(inputs: PoolingInputs, columns: Sequence[int], more: int) -> PoolingInputs:
-    """Returns inputs whose kernel has the rows of the columns and `more` rows of zeros."""
     kernel, bias = inputs.kernel, inputs.bias
     if isinstance(columns, range):
         kernel = kernel[columns.start : columns.stop]

@@ -61,7 +61,6 @@ class PoolingCore:
         return jax.lax.dynamic_slice_in_dim(x, self.start(index), self.block, axis=-1)
 
     def put(self, x: jax.Array, block: jax.Array, index: jax.Array) -> jax.Array:
-        """Writes a block of the last axis."""
         return jax.lax.dynamic_update_slice_in_dim(x, block, self.start(index), axis=-1)
 
     def start(self, index: jax.Array) -> jax.Array:

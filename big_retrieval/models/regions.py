@@ -13,7 +13,6 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax.nn import initializers
 
-from big_retrieval.config import Config
 from big_retrieval.config.ranges import AtLeast1, Positive, ShareBelow1
 from big_retrieval.config.registry import register
 from big_retrieval.config.towers import Activation, Remat, Tower
@@ -64,9 +63,6 @@ class RegionGraph(BatchNormed, Tower):
     depth: AtLeast1 = 4  # graph layers
     # scale projected regions to length 1 before the graph; VSRN's code does not for Flickr30k
     normalise_regions: bool = True
-
-    def check(self, config: Config, path: str) -> Iterator[str]:
-        yield from self.check_slices(config, path)
 
     def build(self, vocab_size: int, fields: Sequence[Any], **module: Any) -> nn.Module:
         return RegionGraphNetwork(self, **module)

@@ -60,7 +60,6 @@ class ResidualBlock(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """[B, h, w, I] -> [B, ceil(h / stride), ceil(w / stride), O] in `dtype`."""
         y = x
         for k, (size, features, stride) in enumerate(
             convolutions(self.inner, self.stride, self.bottleneck), 1
@@ -106,7 +105,7 @@ class ResNet(BatchNormed, Tower):
     def check(self, config: Config, path: str) -> Iterator[str]:
         if not self.blocks:
             yield f"{path}.blocks is (); it needs at least 1 stage."
-        yield from self.check_slices(config, path)
+        yield from super().check(config, path)
 
     def build(self, vocab_size: int, fields: Sequence[Any], **module: Any) -> nn.Module:
         return ResidualNetwork(self, **module)
@@ -156,7 +155,6 @@ class ResidualNetwork(nn.Module):
         return x
 
     def _layout(self) -> Iterator[tuple[str, int, int]]:
-        """Yields (name, inner channels, stride) of all blocks."""
         for stage, count in enumerate(self.spec.blocks):
             for i in range(count):
                 stride = 2 if stage and not i else 1

@@ -134,7 +134,6 @@ class Block(nn.Module):
         rows: jax.Array | None = None,
         bias: jax.Array | None = None,
     ) -> jax.Array:
-        """[B, L, W] -> [B, L, W] in `dtype`; other arguments as in `Attention`."""
         spec = self.spec
         ln_1 = LayerNorm(spec.epsilon, name="ln_1", dtype=self.dtype)
         ln_2 = LayerNorm(spec.epsilon, name="ln_2", dtype=self.dtype)

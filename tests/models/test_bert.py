@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import PartitionSpec as P
 
 from big_retrieval.config import Bert
 from big_retrieval.errors import UserError
@@ -90,17 +89,9 @@ def test_dropout_depends_on_the_row_index(norm: str) -> None:
     assert not np.allclose(moved, whole[1:], atol=1e-2)
 
 
-def test_logical_names_and_initial_deviations() -> None:
-    sizes = {**SMALL, "width": 64, "vocab_size": 200, "max_length": 200}
-    tower = built(Bert, **sizes)
-    boxed = jax.jit(tower.init)(jax.random.key(0), IDS, MASK)
-    specs = nn.get_partition_spec(boxed)["params"]
-    assert specs["token_embedding"] == P("vocab", "embed")
-    assert specs["position_embedding"] == P("position", "embed")
-    params = nn.unbox(boxed)["params"]
-    np.testing.assert_allclose(np.std(params["token_embedding"]), 0.02, rtol=0.05)
-    np.testing.assert_allclose(np.std(params["position_embedding"]), 0.01, rtol=0.05)
-    wide = built(Bert, **sizes, embedding_std=0.5)
-    params = nn.unbox(jax.jit(wide.init)(jax.random.key(0), IDS, MASK))["params"]
-    for table in ("token_embedding", "position_embedding"):
-        np.testing.assert_allclose(np.std(params[table]), 0.5, rtol=0.05)
+@pytest.mark.parametrize(("std", "words", "positions"), [(None, 0.02, 0.01), (0.5, 0.5, 0.5)])
+def test_initial_deviations(std: float | None, words: float, positions: float) -> None:
+    sizes = {**SMALL, "width": 64, "vocab_size": 200, "max_length": 200, "embedding_std": std}
+    params = nn.unbox(jax.jit(built(Bert, **sizes).init)(jax.random.key(0), IDS, MASK))["params"]
+    np.testing.assert_allclose(np.std(params["token_embedding"]), words, rtol=0.05)
+    np.testing.assert_allclose(np.std(params["position_embedding"]), positions, rtol=0.05)

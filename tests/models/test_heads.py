@@ -4,7 +4,6 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import PartitionSpec as P
 
 from big_retrieval.config import Projection
 from tests.helpers import built
@@ -41,7 +40,6 @@ def test_half_precision_accumulates_wide() -> None:
     np.testing.assert_allclose(y, exact, atol=1e-5)
 
 
-def test_initial_deviation_and_names() -> None:
-    boxed = built(Projection, dim=128).init(jax.random.key(0), tokens(1, 64))
-    assert nn.get_partition_spec(boxed)["params"]["kernel"] == P("embed", "projection")
-    np.testing.assert_allclose(np.std(nn.unbox(boxed)["params"]["kernel"]), 64**-0.5, rtol=0.03)
+def test_initial_deviation() -> None:
+    variables = nn.unbox(built(Projection, dim=128).init(jax.random.key(0), tokens(1, 64)))
+    np.testing.assert_allclose(np.std(variables["params"]["kernel"]), 64**-0.5, rtol=0.03)

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import PartitionSpec as P
 
 from big_retrieval.models.attention import Attention
 from big_retrieval.models.layers import (
@@ -190,21 +189,6 @@ def test_dense_types_and_bias() -> None:
     assert flat_matmul(x, kernel, jnp.bfloat16, jnp.float32).dtype == "float32"
     bare = Dense(4, ("embed", "mlp"), INITS.qkv, use_bias=False)
     assert set(bare.init(jax.random.key(0), x)["params"]) == {"kernel"}
-
-
-def test_logical_names() -> None:
-    def specs_of(layer: nn.Module) -> Any:
-        boxed = layer.init(jax.random.key(0), jnp.zeros((1, 2, W)))
-        return nn.get_partition_spec(boxed)["params"]
-
-    specs = specs_of(Attention(H, INITS))
-    assert specs["query"]["kernel"] == P("embed", "heads")
-    assert specs["value"]["bias"] == P("heads")
-    assert specs["out"]["kernel"] == P("heads", "embed")
-    specs = specs_of(FeedForward(F, INITS))
-    assert specs["fc1"]["kernel"] == P("embed", "mlp")
-    assert specs["fc2"] == {"kernel": P("mlp", "embed"), "bias": P("embed")}
-    assert specs_of(LayerNorm()) == {"scale": P("embed"), "bias": P("embed")}
 
 
 def test_initial_values() -> None:

@@ -1,11 +1,9 @@
 """The recurrent text tower; tests/golden compares with torch."""
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import PartitionSpec as P
 
 from big_retrieval.config import Gru
 from big_retrieval.models.recurrent import GruLayer, RecurrentText
@@ -45,11 +43,3 @@ def test_mean_of_both_directions() -> None:
     _, half = layer.apply({"params": params["forward"]}, words[:, :2])
     _, end = layer.apply({"params": params["forward"]}, words[:, 2:], None, half)
     np.testing.assert_allclose(end, last, rtol=1e-6, atol=1e-6)
-
-
-def test_logical_names() -> None:
-    module = RecurrentText(Gru(width=8, words=4), 20)
-    specs = nn.get_partition_spec(jax.eval_shape(module.init, jax.random.key(0), IDS, MASK))
-    assert specs["params"]["token_embedding"] == P("vocab", "embed")
-    assert specs["params"]["forward"]["hidden_kernel"] == P("embed", "gate")
-    assert specs["params"]["forward"]["hidden_bias"] == P("gate")
