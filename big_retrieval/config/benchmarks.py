@@ -52,9 +52,6 @@ def beir_evaluators(
       sets: names of `NAMES`; empty for all.
       modes: further search modes of a lexical model.
       columns: source with other columns than the default.
-
-    Raises:
-      UserError: an unknown name.
     """
     evaluators = {}
     for name in sets or NAMES:

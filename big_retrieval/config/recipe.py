@@ -181,9 +181,6 @@ def parse_arg(arg: str, **defaults: Any) -> SimpleNamespace:
       arg: comma-separated words and key=value pairs, e.g. `runlocal,batch=512`.
       **defaults: keys with their defaults, whose types the values have. A key with the default
         False may omit its value. `runlocal` is always a key.
-
-    Raises:
-      UserError: an unknown key or a value of another type.
     """
     values: dict[str, Any] = {"runlocal": False, **defaults}
     items = list(filter(None, arg.split(",")))

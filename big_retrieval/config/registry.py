@@ -81,9 +81,8 @@ _imported: dict[Path, set[str]] = {}  # file of `import_file` -> `<kind>/<type>`
 def register(kind: str) -> Callable[[T], T]:
     """Returns a decorator that registers a dataclass as a part of a kind.
 
-    Raises:
-      UserError: an unknown kind, no tag, a key without a default, a missing method, or another file
-        has a part of this kind and type.
+    It raises a UserError if the tag, a default or a method is missing, or if another file has a
+    part of this kind and type.
     """
     if kind not in KINDS:
         raise UserError(f"unknown kind of parts {kind!r}; known: {', '.join(KINDS)}.")
@@ -133,25 +132,11 @@ def default(kind: str, tag: str, **keys: Any) -> Callable[[], Any]:
 
 
 def _hash(part: Any) -> int:
-    """Returns the hash of a part's hashable values, so that caches can have it as a key."""
-    keys = (value for value in vars(part).values() if _hashable(value))
-    return hash((type(part), *keys))
-
-
-def _hashable(value: Any) -> bool:
-    try:
-        hash(value)
-    except TypeError:
-        return False
-    return True
+    return hash(repr(part))  # caches need it, and some keys are dictionaries
 
 
 def import_file(path: Path) -> None:
-    """Imports a user's file, which registers its parts.
-
-    Raises:
-      UserError: not a Python file, or the import fails.
-    """
+    """Imports a user's Python file, which registers its parts."""
     if path.suffix != ".py" or not path.is_file():
         raise UserError(f"--plugins: not a Python file: {path}.")
     name = f"plugin_{path.stem}"

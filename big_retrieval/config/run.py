@@ -161,11 +161,7 @@ def negatives_field(config: Config) -> str:
 
 
 def load(raw: Any) -> Config:
-    """Returns the typed form of a ConfigDict.
-
-    Raises:
-      UserError: an unknown or missing key or a wrong type, with its path.
-    """
+    """Returns the typed form of a ConfigDict, or raises a UserError with the path of a wrong key."""
     config = _typed(raw)
     types = [config.topology, *(getattr(loss, "topology", "") for loss in config.losses.values())]
     topologies = [cls() for cls in Topology.registered() if cls.type in types]
@@ -176,11 +172,8 @@ def load_saved(raw: Any) -> Config:
     """Returns the typed form of a saved config.json; missing keys get their defaults.
 
     A source, loss, evaluator, update rule, tracker or target whose file is not imported becomes a
-    `foreign.Foreign`, because the model works without it.
-
-    Raises:
-      UserError: an unknown key or a wrong type, with its path; a part of the model whose file is
-        not imported.
+    `foreign.Foreign`, because the model works without it. Another part whose file is not imported
+    raises a PluginNeeded.
     """
     return _typed(raw, functools.partial(_foreign, raw))
 

@@ -68,14 +68,14 @@ def to_plain(tree: Any) -> dict[str, Any]:
 
 
 def parse(cls: type[T], raw: Any, path: str = "config", unknown: Unknown = None) -> T:
-    """Builds the dataclass `cls` from a ConfigDict or a dictionary, checking every key and type.
+    """Builds the dataclass `cls` from a ConfigDict or a dictionary.
+
+    Raises a UserError for an unknown key (with the nearest known one), a missing key, or a wrong
+    type.
 
     Args:
       unknown: given for saved trees: missing keys then get their defaults, and a part of an unknown
         type becomes the result of `unknown(kind, group, path)`, or an error if that is None.
-
-    Raises:
-      UserError: an unknown key (with the nearest known one), a missing key, or a wrong type.
     """
     raw, hints = _group(raw, path), hints_of(cls)
     for key in raw:

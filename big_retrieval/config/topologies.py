@@ -36,18 +36,14 @@ class Topology(Part):
     def score(self, a: "jax.Array", b: "jax.Array") -> "jax.Array":
         """Computes scores [rows, columns] of embeddings a [rows, M, N] and b [columns, M, N].
 
-        Raises:
-          UserError: the embeddings of the two sides differ in M or N.
+        Raises a UserError if M or N differ.
         """
 
     @abc.abstractmethod
     def paired(self, a: "jax.Array", b: "jax.Array") -> "jax.Array":
         """Computes scores [rows] of row i of a with row i of b, [rows, M, N], in O(rows M N).
 
-        Equals the diagonal of `score(a, b)` up to rounding, not bit for bit.
-
-        Raises:
-          UserError: the embeddings of the two sides differ in rows, M or N.
+        Equals the diagonal of `score(a, b)` up to rounding. Raises a UserError if shapes differ.
         """
 
     def numbers_per_score(self, shape: tuple[int, ...]) -> int:
@@ -67,7 +63,7 @@ class Topology(Part):
           weights: [F], or [F, rows] for embeddings [rows, ...]; not negative, divided by their sum
             here. If all are 0, the average is 0.
         """
-        import jax.numpy as jnp  # processes that only read data need no jax
+        import jax.numpy as jnp  # processes that only read data run without jax
 
         fields = [x.astype(jnp.promote_types(x.dtype, jnp.float32)) for x in embeddings]
         weights = jnp.asarray(weights, fields[0].dtype)
@@ -82,11 +78,7 @@ TopologyKey = str | Topology  # of a config: the type, or the part if it has key
 
 
 def topology_part(name: TopologyKey | Mapping[str, Any], path: str = "") -> Topology:
-    """Returns the topology of a type or of a saved group of keys; a part is returned as it is.
-
-    Raises:
-      UserError: an unknown type, with the nearest one.
-    """
+    """Returns the topology of a type or of a saved group of keys; a part is returned as it is."""
     if isinstance(name, Topology):
         return name
     known: dict[str, Any] = {cls.type: cls for cls in Topology.registered()}

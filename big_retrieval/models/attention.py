@@ -34,15 +34,11 @@ def choose_kernel(
     dropout: float = 0.0,
     bias: jax.Array | None = None,
 ) -> Kernel:
-    """Returns how the traced program computes attention.
+    """Returns how the traced program computes attention of [B, L, W].
 
     Args:
-      choice: the key `attention` of a tower.
-      shape: B, L, W.
+      choice: the key `attention` of a tower; "kernel" is an error if no kernel can compute it.
       dropout: rate in effect.
-
-    Raises:
-      UserError: the choice is "kernel", and no kernel can compute this attention.
     """
     if choice == "plain":
         return "plain"

@@ -71,16 +71,13 @@ def counting(present: jax.Array | None) -> Iterator[None]:
 def normalise(
     x: jax.Array, scale: jax.Array, bias: jax.Array, present: jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Normalizes channels by their batch statistics, computed in float32 or wider.
+    """Normalizes channels of x [B, ..., C] by their batch statistics, in float32 or wider.
 
     "Batch Normalization: Accelerating Deep Network Training by Reducing Internal Covariate Shift".
     The derivative is written out because it needs x as its only large array. The returned mean and
     variance have no gradient.
 
     Args:
-      x: [B, ..., C].
-      scale: [C].
-      bias: [C].
       present: bool [B], the rows in the statistics, at least one; None for all.
 
     Returns:

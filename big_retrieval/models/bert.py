@@ -121,10 +121,8 @@ class TextTransformer(nn.Module):
         """Token ids [B, L] and mask [B, L] (true or 1 at tokens) -> [B, M, W] in `dtype`.
 
         M is 1 with `pool` "mean" and L with "none". Only the first tokens of a row may be true in
-        the mask. More padding does not change the result. `rows`: see `layers.dropout`.
-
-        Raises:
-          UserError: the text has more tokens than the tower has positions.
+        the mask. More padding does not change the result; more tokens than positions are an error.
+        `rows`: see `layers.dropout`.
         """
         spec = self.spec
         tile = tile_last if spec.pool == "last" else tile_first

@@ -61,17 +61,15 @@ def mean_of_positions(x: jax.Array, mask: jax.Array | None) -> jax.Array:
 
 
 def weigh_as_one(copy: jax.Array, times: int, causal: bool = False) -> jax.Array:
-    """Returns a bias of attention that gives M class tokens together the weight of one.
+    """Returns a bias of attention that gives M = `times` class tokens together the weight of one.
 
     A token that sees m class tokens adds -log m to their scores. A model with one class token then
-    computes the same for M = `times` equal copies of it.
+    computes the same for M equal copies of it. The bias is float32 [B or 1, 1, L', L'] by query and
+    key; [B or 1, 1, 1, L'] if not causal.
 
     Args:
       copy: [B or 1, L'], see `Tiled`.
       causal: True if a copy sees only itself and earlier copies.
-
-    Returns:
-      float32 [B or 1, 1, L', L'], by query and key; [B or 1, 1, 1, L'] if not causal.
     """
     seen = jnp.array(times)
     if causal:

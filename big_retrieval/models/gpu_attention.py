@@ -36,8 +36,7 @@ def cudnn_attention(
 ) -> jax.Array:
     """Computes attention by cuDNN: [B, L, H, d] in bfloat16 or float16 -> [B, L, H, d].
 
-    Args:
-      mask: [B or 1, L], true only at the first keys of each row; None for all keys.
+    `mask` [B or 1, L] is true only at the first keys of each row; None for all keys.
     """
 
     def compute(q: jax.Array, k: jax.Array, v: jax.Array, *counts: jax.Array) -> jax.Array:

@@ -151,13 +151,11 @@ class LayerNorm(nn.Module):
 
 
 def standardize(x: jax.Array, epsilon: float, *, one_pass: bool = False) -> jax.Array:
-    """Computes (x - mean) / sqrt(variance + epsilon) over the last axis; the variance is biased.
+    """Computes (x - mean) / sqrt(variance + epsilon) over the last axis of x, float32 or wider.
 
-    Args:
-      x: [..., D], float32 or wider.
-      one_pass: compute the variance as mean(x^2) - mean(x)^2, which reads x once. Its error is
-        about 2^-24 mean^2 / variance; rounding x to bfloat16 (2^-18 mean^2 / variance) or to
-        float16 (2^-22 mean^2 / variance) costs more.
+    The variance is biased. With `one_pass` it is mean(x^2) - mean(x)^2, which reads x once. Its
+    error is about 2^-24 mean^2 / variance; rounding x to bfloat16 (2^-18 mean^2 / variance) or to
+    float16 (2^-22 mean^2 / variance) costs more.
     """
     mean = jnp.mean(x, axis=-1, keepdims=True)
     if one_pass:

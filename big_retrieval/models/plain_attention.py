@@ -26,8 +26,7 @@ def plain_attention(
 ) -> jax.Array:
     """Computes attention in a Linen method, [B, L, H, d] -> [B, L, H, d]; see `Attention`.
 
-    Args:
-      rate: dropout of the weights; `rows` is for `layers.dropout`.
+    `rate` is the dropout of the weights; `rows` is for `layers.dropout`.
     """
     extra = [] if bias is None else [bias]
     if causal:

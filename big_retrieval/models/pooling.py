@@ -45,7 +45,8 @@ def max_pool(
 
     A non-decreasing activation may follow instead of preceding the maximum. If logits are equal,
     the first position gets the full gradient (JAX's maximum splits it). If the mesh does not divide
-    the batch, every device computes all of it; V is filled up with columns of zeros.
+    the batch, every device computes all of it; V is filled up with columns of zeros. Raises a
+    UserError if shapes do not fit, or a column is not a row of the kernel.
 
     Args:
       hidden: [B, L, D].
@@ -57,15 +58,11 @@ def max_pool(
         of consecutive ones needs no look-up.
       dtype: type of the operands, by default of `hidden`; accumulated in float32 or wider.
       block: columns of a block; None for `block_size`.
-      backward: form of the derivative, "sparse" or "dense" (see `pooling_rules`); "auto" is sparse
-        on a CPU and dense elsewhere.
+      backward: "sparse" or "dense" (see `pooling_rules`); "auto" is sparse on a CPU only.
 
     Returns:
       pooled: [B, V], float32 or wider; -1e30 without a gradient in rows without any position.
       positions: of the maxima, uint8 or wider, [B, V]; without meaning in such rows.
-
-    Raises:
-      UserError: shapes do not fit, or a column is not a row of the kernel.
     """
     platform = traced_platform()
     dense = backward == "dense" or (backward == "auto" and platform != "cpu")

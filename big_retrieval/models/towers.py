@@ -164,11 +164,7 @@ def make_model(config: Config, vocab_size: int, words: Words | None = None) -> R
 
 
 def lexical_terms(config: Config, vocab_size: int, words: Words | None = None) -> dict[str, Terms]:
-    """Returns the terms of every lexical head, by the field that owns it; see `make_model`.
-
-    Raises:
-      UserError: a rule leaves no term.
-    """
+    """Returns the terms of every lexical head, by the field that owns it; see `make_model`."""
     terms = {}
     sizes = [tower.vocab_size for tower in config.towers.values()]
     for name, field in config.encoded.items():

@@ -109,13 +109,10 @@ class VisionTransformer(nn.Module):
     def __call__(
         self, images: jax.Array, *, train: bool = False, rows: jax.Array | None = None
     ) -> jax.Array:
-        """[B, S, S, 3], normalized floats -> [B, M, W] in `dtype`.
+        """[B, S, S, 3], normalized floats -> [B, M, W] in `dtype`; S must stay the same.
 
         M is 1 with `pool` "mean", the number of patches with "none". `train` turns dropout on;
         `rows`: see `layers.dropout`.
-
-        Raises:
-          UserError: the image size does not fit the position table.
         """
         spec, m = self.spec, self.spec.class_tokens
         sizes = spec.width, spec.patch, spec.patch_bias

@@ -48,14 +48,10 @@ def ids_of_words(tokenizer: Any) -> dict[str, list[int]]:
 
 
 def read_vectors(path: str, words: Container[str], width: int) -> Mapping[str, np.ndarray]:
-    """Returns the vectors of some words; reads the file once and keeps only these vectors.
+    """Returns the vectors of some words from lines `word v1 v2 ...`, separated by single spaces.
 
-    Args:
-      path: a text file with lines `word v1 v2 ...`, separated by single spaces.
-      width: number of values per word.
-
-    Raises:
-      UserError: the file cannot be read, a vector does not fit, or no word has a vector.
+    The file is read once. Raises a UserError if it cannot be read, a vector does not have `width`
+    values, or no word has a vector.
     """
     vectors: dict[str, np.ndarray] = {}
     try:

@@ -126,7 +126,7 @@ def test_two_heads_share_a_value_and_a_pass_of_their_tower() -> None:
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        ({"same_input_as": "txt"}, "same_input_as is 'txt'; name a field with an input of its own"),
+        ({"same_input_as": "txt"}, "same_input_as is 'txt'; name a field without this key"),
         ({"same_input_as": "text", "length": 9}, "'text', but the two differ in length: give both"),
     ],
 )

@@ -51,10 +51,10 @@ def _same_input(c: Config, name: str) -> Iterator[str]:
     owner = c.encoded.get(field.same_input_as)
     if owner is None or field.same_input_as == name or owner.same_input_as:
         known = ", ".join(sorted(n for n, f in c.encoded.items() if not f.same_input_as)) or "none"
-        yield f"{path} is {field.same_input_as!r}; name a field with an input of its own ({known})."
+        yield f"{path} is {field.same_input_as!r}; name a field without this key ({known})."
         return
-    others = ("head", "shares_head", "weight", "same_input_as")
-    keys = [key.name for key in dataclasses.fields(field) if key.name not in others]  # type: ignore
+    free = ("head", "shares_head", "weight", "same_input_as")
+    keys = [key.name for key in dataclasses.fields(field) if key.name not in free]  # type: ignore
     differ = [key for key in keys if getattr(field, key) != getattr(owner, key)]
     if differ:
         yield (
@@ -79,18 +79,16 @@ def _shared(c: Config, name: str) -> Iterator[str]:
     if not field.shares_head:
         return
     owner = c.encoded.get(field.shares_head)
-    if owner is None or field.shares_head == name:
-        known = ", ".join(sorted(set(c.encoded) - {name}))
-        yield f"{path} is {field.shares_head!r}, which is not another field (known: {known})."
+    if owner is None or field.shares_head == name or owner.shares_head:
+        known = ", ".join(
+            sorted(n for n, f in c.encoded.items() if n != name and not f.shares_head)
+        )
+        yield f"{path} is {field.shares_head!r}; name another field without this key ({known})."
         return
-    if owner.shares_head:
-        yield f"{path} is {field.shares_head!r}, which shares a head itself: name its owner."
-    if owner.tower not in c.towers:
+    if owner.tower not in c.towers or (field.head.across and owner.head == field.head):
         return
-    widths = c.towers[field.tower].width, c.towers[owner.tower].width
-    if field.head.across and owner.head == field.head:
-        return
-    if widths[0] != widths[1] or owner.head != field.head or owner.modality != field.modality:
+    same_width = c.towers[field.tower].width == c.towers[owner.tower].width
+    if not same_width or owner.head != field.head or owner.modality != field.modality:
         yield (
             f"{path}: a head can be shared by fields of one modality whose towers are of one width"
             f"; give {name} and {field.shares_head} the same config.fields.<field>.head, too."
