@@ -161,7 +161,7 @@ def negatives_field(config: Config) -> str:
 
 
 def load(raw: Any) -> Config:
-    """Returns the typed form of a ConfigDict, or raises a UserError with the path of a wrong key."""
+    """Returns the typed form of a ConfigDict; a UserError names the path of a wrong key."""
     config = _typed(raw)
     types = [config.topology, *(getattr(loss, "topology", "") for loss in config.losses.values())]
     topologies = [cls() for cls in Topology.registered() if cls.type in types]

@@ -80,9 +80,8 @@ def _shared(c: Config, name: str) -> Iterator[str]:
         return
     owner = c.encoded.get(field.shares_head)
     if owner is None or field.shares_head == name or owner.shares_head:
-        known = ", ".join(
-            sorted(n for n, f in c.encoded.items() if n != name and not f.shares_head)
-        )
+        owners = {other for other, x in c.encoded.items() if not x.shares_head} - {name}
+        known = ", ".join(sorted(owners)) or "none"
         yield f"{path} is {field.shares_head!r}; name another field without this key ({known})."
         return
     if owner.tower not in c.towers or (field.head.across and owner.head == field.head):
