@@ -98,9 +98,7 @@ def _model(run: RunFiles) -> str:
     count = run.results.get("parameter_count", run.start.get("parameter_count"))
     if count is not None:
         parts.append(f"{number(count)} parameters")
-    topology = run.config["topology"]
-    name = topology if isinstance(topology, str) else topology["type"]
-    return "; ".join([*parts, f"topology {name}"])
+    return "; ".join([*parts, f"topology {run.config['topology']}"])
 
 
 def _length(run: RunFiles) -> str:

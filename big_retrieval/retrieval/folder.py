@@ -16,7 +16,7 @@ import contextlib
 import dataclasses
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ class About:
     """
 
     kind: str
-    topology: str | Mapping[str, Any] = ""
+    topology: str = ""
     values: str = "float32"
     bags: bool = False
     terms: int = 0

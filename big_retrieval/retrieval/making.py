@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from big_retrieval.config import registry, schema
+from big_retrieval.config import registry
 from big_retrieval.data.damage import record_at
 from big_retrieval.data.formats.open_files import split_paths
 from big_retrieval.data.stores.store import Store
@@ -127,7 +127,7 @@ def write_index(partial: Path, work: IndexWork) -> About:
 def _export(partial: Path, work: IndexWork) -> None:
     batches = ((ids, [row.shown for row in rows], found) for ids, rows, found in _encoded(work))
     words = () if work.words is None else work.words.words
-    topology = schema.to_plain(work.config.topology)
+    topology = work.config.topology
     export = exports.ExportedDocuments(batches, words, topology, work.options.quantise)
     exports.write(work.options.format, partial, export)
 
@@ -140,7 +140,7 @@ def _about(work: IndexWork) -> About:
     weighted = ",".join(f"{name}={weight:g}" for name, weight in work.fields.items())
     about = About(
         kind=DENSE if work.words is None else INVERTED,
-        topology=schema.to_plain(config.topology),
+        topology=config.topology,
         field=weighted if others else first,
         query_field=query,
         query_column=field.column,

@@ -55,7 +55,7 @@ class ExportedDocuments:
 
     batches: Iterable[Batch]
     words: Sequence[str] = ()
-    topology: str | Mapping[str, Any] = ""
+    topology: str = ""
     quantise: float | None = None
 
 

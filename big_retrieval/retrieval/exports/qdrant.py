@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ def _with_payloads(folder: Path, batches: Iterable[Batch]) -> Iterator[Any]:
             yield rows
 
 
-def distance(topology: str | Mapping[str, Any]) -> str:
+def distance(topology: str) -> str:
     """Returns Qdrant's name of a topology's score.
 
     Raises:
