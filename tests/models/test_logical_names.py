@@ -12,6 +12,7 @@ from jax.sharding import PartitionSpec as P
 from big_retrieval.config import Bert, Gru, Projection, ResNet, ViT
 from big_retrieval.models.attention import Attention
 from big_retrieval.models.layers import BlockInit, FeedForward, LayerNorm
+from big_retrieval.models.recurrent import RecurrentText
 from tests.helpers import built, lexical_head
 
 SIZE: dict[str, Any] = {"width": 8, "depth": 1, "heads": 2, "mlp": 16}
@@ -19,7 +20,8 @@ IMAGES, TOKENS = (jnp.zeros((1, 32, 32, 3)),), (jnp.zeros((1, 2, 8)),)
 TEXTS = (jnp.ones((1, 4), jnp.int32), jnp.ones((1, 4), bool))
 INITS = BlockInit.vision(8, 16)
 VIT, BERT = built(ViT, patch=8, **SIZE), built(Bert, vocab_size=9, **SIZE)
-GRU, RESNET = built(Gru, width=8, words=4), built(ResNet, blocks=(1,), stem=4)
+GRU = RecurrentText(Gru(width=8, words=4), 9)
+RESNET = built(ResNet, blocks=(1,), stem=4)
 CONVOLUTION = P("kernel_row", "kernel_column", "channel", "embed")
 
 
