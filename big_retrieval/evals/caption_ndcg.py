@@ -121,14 +121,12 @@ class CaptionNdcg(Evaluator):
         return np.concatenate(out)
 
 
-def check_one_text(config: Config, path: str, query: str, document: str) -> Iterator[str]:
+def check_one_text(config: Config, path: str, *names: str) -> Iterator[str]:
     """Yields an error message unless exactly one of the two fields is a text field."""
-    fields = [config.fields[name].modality for name in (query, document) if name in config.fields]
+    fields = [config.fields[name].modality for name in names if name in config.fields]
     if len(fields) == 2 and fields.count("text") != 1:
-        yield (
-            f"{path}.query and {path}.document are {query!r} and {document!r}; exactly one of "
-            "them must be a text field."
-        )
+        query, document = map(repr, names)
+        yield f"{path}: exactly one of query={query} and document={document} must be a text field."
 
 
 def relevance_of(file: str, texts: FieldItems) -> Relevance:

@@ -13,7 +13,6 @@ from scipy import stats
 
 from big_retrieval.data.judged.qrels import DuplicatePolicy
 from big_retrieval.errors import UserError
-from big_retrieval.evals.graded import parse_metric
 from big_retrieval.evals.rankings import FOLDER, QUERIES, csv_bytes, read_values
 from big_retrieval.evals.trec import Values, read_qrels, read_run, values_of_run
 from big_retrieval.io.durable import write_bytes
@@ -133,11 +132,6 @@ def values_of_folders(a: Path, b: Path) -> Pairs:
     Args:
       a, b: run folders, or folders of `evaluate --out`; the same one twice to compare two modes.
     """
-    for path in (a, b):
-        if path.is_file():
-            raise UserError(
-                f"{path} is a file. Compare two folders, or two run files and give --qrels=FILE."
-            )
     first, second = _tables(a), _tables(b)
     both = [name for name in first if name in second]
     if not both:
@@ -155,7 +149,7 @@ def _tables(path: Path) -> dict[str, Path]:
     if not files:
         raise UserError(
             f"{path} has no {FOLDER}/<evaluator>/{QUERIES}. Write the values with `big-retrieval "
-            "evaluate --rankings` and --run=FOLDER or --out=FOLDER."
+            "evaluate --rankings` and --run=FOLDER or --out=FOLDER. For run files, add --qrels."
         )
     return files
 
@@ -177,19 +171,12 @@ def values_of_files(
     a: Path, b: Path, qrels: Path, metrics: Sequence[str], duplicates: DuplicatePolicy
 ) -> Pairs:
     """Computes the metrics of two run files with the same qrels."""
-    for path in (a, b):
-        if path.is_dir():
-            raise UserError(
-                f"{path} is a folder. Compare two run files, or two folders and leave out --qrels."
-            )
-    for metric in metrics:
-        parse_metric(metric)
+    runs = {path: read_run(path) for path in (a, b)}
     judged = read_qrels(qrels, duplicates)
 
     def measure(path: Path) -> Values:
-        run = read_run(path)
         try:
-            return values_of_run(run, judged, metrics)
+            return values_of_run(runs[path], judged, metrics)
         except UserError as error:
             raise UserError(f"{path}: {error}") from None
 

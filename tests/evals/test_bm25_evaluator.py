@@ -108,14 +108,9 @@ def test_texts_of_several_columns_are_joined_without_prefixes(
 def test_depth_and_queries(tmp_path: Path) -> None:
     found = metrics_of(config(tmp_path, TITLE, depth=1, metrics=("R@10",)))
     assert found["ranking/test/R@10"] == pytest.approx(1 / 3 / 4)
-    values = {}
-    for queries in ("dev", "test"):
-        changes = {"queries": queries, "dev_share": 0.5, "dev_seed": 3, "metrics": ("P@1",)}
-        c = config(tmp_path, TITLE, **changes)
-        indices = select_queries(c.evals["test"], 4)  # type: ignore
-        values[queries] = metrics_of(c)["ranking/test/P@1"]
-        assert values[queries] == pytest.approx(float(0 in indices) / 2)
-    assert sorted(values.values()) == [0.0, 0.5]
+    c = config(tmp_path, TITLE, queries="dev", dev_share=0.5, dev_seed=3, metrics=("P@1",))
+    indices = select_queries(c.evals["test"], 4)  # type: ignore
+    assert metrics_of(c)["ranking/test/P@1"] == pytest.approx(float(0 in indices) / 2)
 
 
 def test_make_bm25_evaluators_needs_rankings_of_texts(tmp_path: Path) -> None:

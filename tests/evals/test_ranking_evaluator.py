@@ -5,7 +5,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import jax
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -19,7 +18,6 @@ from big_retrieval.evals import encoding
 from big_retrieval.evals.evaluators import traffic
 from big_retrieval.evals.graded import graded_metrics
 from big_retrieval.evals.judged import select_queries
-from big_retrieval.evals.ranks import DocumentScorer
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.similarity import TOPOLOGIES
 from tests.evals.bound import TOKENIZER, Bound, PresetEncoder, bound
@@ -127,38 +125,6 @@ def test_constant_scores_find_nothing() -> None:
     """Ties count against the model, also beyond the depth."""
     found = evaluator(Preset(constant=True)).run({})
     assert found["nDCG@10"] == found["R@5"] == 0  # far fewer than 19 of 29 documents are judged
-
-
-def scorer_of(documents: np.ndarray) -> DocumentScorer:
-    """A scorer by inner products, without a model."""
-    devices: Any = SimpleNamespace(
-        whole=np.asarray,
-        row_multiple=lambda: 1,
-        map_rows=lambda function, rows, *rest: jax.device_get(function(*rows, *rest)),
-    )
-    score: Any = lambda q, d: q[:, 0] @ d[:, 0]  # noqa: E731
-    return DocumentScorer(documents, score=score, encoder=devices, chunk=8)
-
-
-def test_best_breaks_ties_at_the_end() -> None:
-    scores = np.array([[3.0, 1.0, 1.0, 1.0, 2.0, 1.0]])
-    relevance = np.array([0.0, 0.0, 9.0, 4.0, 5.0, 0.0])
-    queries = scores[:, None].astype(np.float32)
-    scorer = scorer_of(np.eye(6, dtype=np.float32)[:, None])
-    found, values = scorer.best(queries, 4, lambda q: relevance)
-    np.testing.assert_array_equal(found, [[0, 4, 1, 5]])
-    np.testing.assert_array_equal(values, [[3, 2, 1, 1]])
-    found, _ = scorer.best(queries, 6, lambda q: relevance)
-    np.testing.assert_array_equal(found, [[0, 4, 1, 5, 3, 2]])
-
-
-def test_best_has_nan_last() -> None:
-    queries = np.array([[[np.nan, 1.0]]], np.float32)
-    documents = np.array([[[1.0, 0.0]], [[0.0, 1.0]]], np.float32)
-    scorer = scorer_of(documents)
-    found, scores = scorer.best(queries, 2, lambda q: np.array([5.0, 0.0]))
-    np.testing.assert_array_equal(found, [[1, 0]])  # all NaN: the better one last
-    assert np.isneginf(scores).all()
 
 
 def test_select_queries_splits_dev_and_test() -> None:

@@ -289,13 +289,12 @@ def test_compare_run_files(
         (["a"], {}, "needs two systems"),
         (["a", "empty"], {}, "empty has no rankings/<evaluator>/queries.csv"),
         (["a", "image_text"], {}, "ranking-test and retrieval-test-text_to_image"),
-        (["a", "file"], {"QRELS": Path("file")}, "a is a folder"),
-        (["a", "other"], {"QRELS": Path("file")}, "leave out --qrels"),
+        (["run", "a"], {"QRELS": Path("file")}, "Cannot read the run file"),
         (["a", "other"], {}, "2 queries are in only one of the two, such as 'w' in"),
-        (["file", "a"], {}, "give --qrels=FILE"),
-        (["file", "file"], {"QRELS": Path("file"), "MODE_A": "bag"}, "are for folders"),
-        (["file", "file"], {"QRELS": Path("missing")}, "missing"),
-        (["file", "file"], {"METRICS": ["ndcg@10"], "QRELS": Path("file")}, "'nDCG@10'"),
+        (["run", "a"], {}, "For run files, add --qrels"),
+        (["run", "run"], {"QRELS": Path("file"), "MODE_A": "bag"}, "are for folders"),
+        (["run", "run"], {"QRELS": Path("missing")}, "missing"),
+        (["run", "run"], {"METRICS": ["ndcg@10"], "QRELS": Path("qrels")}, "'nDCG@10'"),
     ],
 )
 def test_compare_rejects(
@@ -303,11 +302,14 @@ def test_compare_rejects(
 ) -> None:
     written(tmp_path / "a", x=0.5, y=0.25)
     written(tmp_path / "other", y=0.5, w=1.0)
-    (tmp_path / "file").write_text("x\n")
+    (tmp_path / "run").write_text("x Q0 d0 1 2.0 t\n")
+    (tmp_path / "qrels").write_text("x 0 d0 1\n")
     (tmp_path / "empty").mkdir()
     written(tmp_path / "image_text", y=0.5).joinpath("rankings", "ranking-test").rename(
         tmp_path / "image_text" / "rankings" / "retrieval-test-text_to_image"
     )
+    if "QRELS" in flags:
+        flags = {**flags, "QRELS": tmp_path / flags["QRELS"]}
     with pytest.raises(UserError) as caught:
         command(*(tmp_path / word for word in words), **flags)
     assert message in str(caught.value)

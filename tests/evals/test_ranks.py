@@ -103,14 +103,6 @@ def test_ranks_by_hand() -> None:
     assert found.precision.tolist() == [1, 0, 0.5, 0.5]
 
 
-@pytest.mark.parametrize("value", [0.0, np.nan])
-def test_constant_scores_are_not_better_than_chance(value: float) -> None:
-    ids = np.arange(DOCUMENTS)
-    found = ranked(np.full((DOCUMENTS, DOCUMENTS), value), ids, ids, chunk=4, devices=8)
-    for k in range(1, DOCUMENTS):
-        assert summarise(found, (k,))[f"R@{k}"] <= k / DOCUMENTS
-
-
 def test_summarise() -> None:
     five = Ranks(np.array([1, 2, 2, 5, 30]), np.arange(5) / 4, np.arange(5) / 8, np.ones(5, bool))
     assert summarise(five, (1, 2, 10)) == pytest.approx({
