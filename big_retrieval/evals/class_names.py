@@ -45,13 +45,11 @@ def read_names(text: str, path: str) -> ListedClasses:
     name, _, keys = text.partition("#")
     try:
         content: Any = json.loads(read_text(name))
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise UserError(
-            f"{path}: {name} cannot be read: {error.strerror}. Write a JSON file such as {FORM}, "
-            f"or set {path.removesuffix('.file')}.classes and .prompts."
+            f"{path}: {name} is not readable JSON: {error}. Write a file such as {FORM}, or set "
+            f"{path.removesuffix('.file')}.classes and .prompts."
         ) from None
-    except ValueError:
-        raise UserError(f"{path}: {name} is not readable JSON.") from None
     for key in filter(None, keys.split("/")):
         if not isinstance(content, dict) or key not in content:
             raise UserError(f"{path}: {name} has no {keys!r}; give the keys that it has.")

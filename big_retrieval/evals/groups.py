@@ -25,27 +25,18 @@ from big_retrieval.inference.encoder import Embeddings
 
 @dataclass(frozen=True)
 class FieldItems:
-    """Embeddings of one field, and the ids or keys of their positives on the other side.
-
-    Attributes:
-      embeddings: [n, M, N], or CSR [n, V].
-      owners: int64 [n]; positives have the same owner.
-      items: int64 [n, 2]: record, and text in the record (0 for an image).
-      further: further positives on the other side, CSR [n, m]; None for none.
-      keys: CSR [n, K]. They replace `owners` if records share contents: positives have a key in
-        common (`evals/positives.py`). None if records share nothing.
-      values: int64 [n], equal for equal contents; None if all differ.
-    """
+    """Embeddings of one field, and the ids or keys of their positives on the other side."""
 
     field: str
     reader: FieldReader
     source: RecordSource
-    embeddings: Embeddings
-    owners: np.ndarray
-    items: np.ndarray
-    further: Any = None
+    embeddings: Embeddings  # [n, M, N], or CSR [n, V]
+    owners: np.ndarray  # int64 [n]; positives have the same owner
+    items: np.ndarray  # int64 [n, 2]: record, and text in the record (0 for an image)
+    further: Any = None  # CSR [n, m] of further positives on the other side
+    # CSR [n, K], replaces `owners` if records share contents: positives have a key in common
     keys: Any = None
-    values: np.ndarray | None = None
+    values: np.ndarray | None = None  # int64 [n], equal for equal contents; None if all differ
 
     @property
     def different(self) -> np.ndarray:

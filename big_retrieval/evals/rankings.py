@@ -63,9 +63,8 @@ class Rankings:
     def __enter__(self) -> Self:
         if self._writes:
             with self._trying():
-                self._run = self._files.enter_context(
-                    RunWriter(self._folder / RUN, name_of(self._folder.name))
-                )
+                run = RunWriter(self._folder / RUN, name_of(self._folder.name))
+                self._run = self._files.enter_context(run)
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -73,8 +72,7 @@ class Rankings:
             with self._trying():
                 self._files.__exit__(*error)
                 if error[0] is None:
-                    columns = {name: np.array(values) for name, values in self._values.items()}
-                    _write_table(self._folder / QUERIES, self._queries, columns)
+                    _write_table(self._folder / QUERIES, self._queries, self._values)
 
     def add_run(self, ranked: "Ranked") -> None:
         """Writes the documents of the next queries."""
@@ -118,21 +116,18 @@ def write_values(
 ) -> None:
     """Writes the values [Q] by metric of all query ids [Q] of an evaluator without rankings.
 
-    Args:
-      folder: folder of the evaluator, or of one of its directions.
-      extras: turns a file that cannot be written into a warning; None makes it an error.
+    `extras` turns a file that cannot be written into a warning; None makes it an error.
     """
     if jax.process_index() == 0:
         with _warned(folder, extras):
-            _write_table(folder / QUERIES, queries, values)
+            columns = {name: metric.tolist() for name, metric in values.items()}
+            _write_table(folder / QUERIES, queries, columns)
 
 
-def _write_table(path: Path, queries: Sequence[str], values: Mapping[str, np.ndarray]) -> None:
-    """Writes one row per query: its id, and its values of all metrics."""
-    columns = ([repr(x) for x in metric.tolist()] for metric in values.values())
+def _write_table(path: Path, queries: Sequence[str], columns: Mapping[str, list[float]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    rows = zip(queries, *columns, strict=True)
-    write_bytes(path, csv_bytes([("query", *values), *rows]))
+    rows = zip(queries, *(map(repr, column) for column in columns.values()), strict=True)
+    write_bytes(path, csv_bytes([("query", *columns), *rows]))
 
 
 def csv_bytes(rows: Iterable[Sequence[Any]]) -> bytes:

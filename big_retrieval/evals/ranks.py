@@ -21,20 +21,14 @@ SCORES = 2**24  # in memory at a time
 
 
 class Ranks(NamedTuple):
-    """Ranks of the queries' positives.
+    """Ranks of the queries' positives."""
 
-    Attributes:
-      best: rank (from 1) of the best-placed positive, int64 [Q]; D + 1 without a positive.
-      precision: R-precision, the share of positives among the first P documents of a query with P
-        positives; float64 [Q], 0 without a positive.
-      ndcg: nDCG of the first `FIRST` documents with gain 1 for positives, float64 [Q].
-      answered: True if the query has a positive, bool [Q].
-    """
-
-    best: np.ndarray
+    best: np.ndarray  # rank (from 1) of the best positive, int64 [Q]; D + 1 without a positive
+    # R-precision, the share of positives among the first P documents of a query with P positives;
+    # float64 [Q], 0 without a positive
     precision: np.ndarray
-    ndcg: np.ndarray
-    answered: np.ndarray
+    ndcg: np.ndarray  # nDCG of the first `FIRST` documents with gain 1 for positives, float64 [Q]
+    answered: np.ndarray  # True if the query has a positive, bool [Q]
 
 
 @lru_cache(maxsize=32)

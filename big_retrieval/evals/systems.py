@@ -44,9 +44,8 @@ class EvaluatedSystem:
     ) -> dict[str, float]:
         """Runs all evaluators and returns their metrics.
 
-        Args:
-          folder: output folder; None writes no rankings.
-          rankings: True if all evaluators that can do so write rankings.
+        Writes rankings to `folder` (None for no rankings): of evaluators with their key `rankings`,
+        or of all evaluators that can do so if `rankings` is True.
         """
         bound = evaluators.with_rankings(self.evaluators) if rankings else self.evaluators
         log.info(f"evaluating {self.name}")
