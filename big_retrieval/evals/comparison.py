@@ -55,8 +55,8 @@ def compare(first: np.ndarray, second: np.ndarray) -> Comparison:
             warnings.simplefilter("ignore", RuntimeWarning)  # if all gains are equal: p = 0
             p = float(stats.ttest_rel(gain, np.zeros(len(gain))).pvalue)  # type: ignore
     counts = [int(np.sum(mask)) for mask in (gain > 0, gain == 0, gain < 0)]
-    means = (float(np.mean(values)) for values in (first, second, gain))
-    return Comparison(len(gain), *means, p, *counts)
+    a, b, difference = (float(np.mean(values)) for values in (first, second, gain))
+    return Comparison(len(gain), a, b, difference, p, *counts)
 
 
 def compare_systems(

@@ -36,6 +36,7 @@ class Positives:
             ids = np.unique(documents)
             queries, documents = _keys(queries, ids), _keys(documents, ids)
         self._queries, self._documents = queries, scipy.sparse.csr_array(documents.T)
+        self._count: int = documents.shape[0]
         self._further = further
 
     def __len__(self) -> int:
@@ -63,7 +64,7 @@ class Positives:
 
     def mask(self, query: int) -> np.ndarray:
         """Returns True for the positives of one query, bool [D]."""
-        out = np.zeros(self._documents.shape[1], bool)
+        out = np.zeros(self._count, bool)
         out[self.rows([query]).indices] = True
         return out
 

@@ -189,7 +189,9 @@ class Retrieval(Evaluator):
             name: encode_items(encoder, source, name, context.readers[name], groups)
             for name in (self.document, self.query)
         }
-        for name, side in fields.items() if keys else ():
+        if keys is None:
+            return fields
+        for name, side in fields.items():
             side_keys, values = keys[name].of(side.items)
             fields[name] = dataclasses.replace(side, keys=side_keys, values=values)
         return fields

@@ -49,7 +49,7 @@ class Attribution:
             "text": self.text if isinstance(self.text, str) else " · ".join(self.text),
             "picture": data_uri(Image.fromarray(enlarged(self.picture, side))),
             **self._map(self.score, self.image, self.words, side),
-            "pairs": [{"pair": int(j) + 1, **self._map(*pairs[j], side)} for j in shown],
+            "pairs": [{"pair": j + 1, **self._map(*pairs[j], side)} for j in map(int, shown)],
         }
 
     def _map(self, score: float, patches: np.ndarray, words: np.ndarray, side: int) -> dict:

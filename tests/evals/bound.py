@@ -29,7 +29,7 @@ class PresetEncoder(Encoder):
     `encoded` has the number of rows of each call, by field.
     """
 
-    def __init__(self, devices: int = 1, **tables: np.ndarray) -> None:
+    def __init__(self, devices: Any = 1, **tables: Any) -> None:
         mesh = parallel.make_mesh(tiny(batch_size=8), jax.devices()[:devices])
         super().__init__(None, mesh, 8)  # type: ignore
         self.tables, self.encoded = tables, dict[str, list[int]]()

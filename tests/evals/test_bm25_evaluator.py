@@ -53,7 +53,7 @@ def judged(folder: Path) -> configs.Graded:
     for name, rows in tables.items():
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (folder / f"{name}.jsonl").write_text(text)
-    paths = {name: str(folder / f"{name}.jsonl") for name in tables}
+    paths: Any = {name: str(folder / f"{name}.jsonl") for name in tables}
     return configs.Graded(path=paths.pop("pairs"), **paths, text=("query", "title", "brand"))
 
 

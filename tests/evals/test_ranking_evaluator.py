@@ -60,7 +60,8 @@ class Preset(PresetEncoder):
     """An encoder with embeddings for every field and record; texts skip the missing records."""
 
     def __init__(self, devices: int = 1, constant: bool = False) -> None:
-        rng, project = np.random.default_rng(1), TOPOLOGIES["sphere"].project
+        rng = np.random.default_rng(1)
+        project: Any = TOPOLOGIES["sphere"].project
         shape = DOCUMENTS, 1, WIDTH
         drawn = {name: rng.normal(size=shape).astype(np.float32) for name in SPECS}
         drawn = {name: np.ones_like(x) for name, x in drawn.items()} if constant else drawn
@@ -165,7 +166,7 @@ def test_query_file_selects_queries(tmp_path: Path, said: list[str]) -> None:
         file.write_text(json.dumps({name: {"d": 100} for name in names}))
         return evaluator(Preset(), with_ids(), query_file=str(file))
 
-    several = task(*names.values(), "unknown")
+    several: Any = task(*names.values(), "unknown")
     np.testing.assert_array_equal(several.part.judgements(several.context).asked, [*names])
     assert len(said) == 1
     assert "1 of 4 queries of " in said[0]
