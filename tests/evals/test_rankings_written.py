@@ -289,7 +289,7 @@ def test_compare_run_files(
         (["a"], {}, "needs two systems"),
         (["a", "empty"], {}, "empty has no rankings/<evaluator>/queries.csv"),
         (["a", "image_text"], {}, "ranking-test and retrieval-test-text_to_image"),
-        (["run", "a"], {"QRELS": Path("file")}, "Cannot read the run file"),
+        (["run", "a"], {"QRELS": Path("file")}, "a is a folder"),
         (["a", "other"], {}, "2 queries are in only one of the two, such as 'w' in"),
         (["run", "a"], {}, "For run files, add --qrels"),
         (["run", "run"], {"QRELS": Path("file"), "MODE_A": "bag"}, "are for folders"),
