@@ -4,18 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from big_retrieval.config import Pairs, Triples
 from big_retrieval.data.formats.open_files import table_of
 from big_retrieval.data.formats.tables import Chain, Rows, Table
 from big_retrieval.data.formats.views import save_rows
-from big_retrieval.data.sources import make_source, texts_of
+from big_retrieval.data.sources import texts_of
 from big_retrieval.errors import UserError
-from big_retrieval.own_data.columns import DataFlags
-from big_retrieval.own_data.prepare import TrainingRequest, load_config, prepare
 
 COUNT = 5
 LINES = [f"{n}.png,text {n}" for n in range(COUNT)]
@@ -42,32 +38,6 @@ def test_rows_file_rejects_changed_table(tmp_path: Path) -> None:
         source.build()
     np.save(tmp_path / "rows.npy", [4, 1])  # of an older version
     assert len(Pairs(path=str(path), rows=str(tmp_path / "rows.npy")).build()) == 2
-
-
-def test_parquet_fingerprint_covers_every_value(tmp_path: Path) -> None:
-    def fingerprint(**columns: list) -> str:
-        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.parquet"
-        pq.write_table(pa.table(columns), path, use_dictionary=False)
-        return table_of([path])[0].fingerprint
-
-    texts, images = [*"abcd"], [bytes(1000)] * 4
-    assert fingerprint(t=texts, i=images) == fingerprint(t=texts, i=images)
-    assert fingerprint(t=texts, i=images) != fingerprint(t=[*"acbd"], i=images)
-    assert fingerprint(t=texts, i=images) != fingerprint(t=texts, i=[bytes(1001), *images[1:]])
-
-
-def test_prepared_split_rejects_changed_table(tmp_path: Path) -> None:
-    """Old row numbers on new rows would evaluate on training records."""
-    path, rows = tmp_path / "t.csv", [f"question {n},answer {n}" for n in range(200)]
-    path.write_text("\n".join(["query,document", *rows]))
-    (tmp_path / "run").mkdir()
-    config = load_config(prepare(TrainingRequest(str(path), DataFlags()), tmp_path / "run"))
-    sources = [config.data, *(part.data for part in config.evals.values())]
-    assert all(len(make_source(source)) for source in sources)
-    path.write_text("\n".join(["query,document", "a new question,a new answer", *rows]))
-    for source in sources:
-        with pytest.raises(UserError, match=r"t\.csv has changed since the rows in "):
-            make_source(source)
 
 
 def test_triples_fingerprint_covers_documents(tmp_path: Path) -> None:

@@ -20,8 +20,6 @@ from big_retrieval.errors import Damaged, UserError
 
 
 class Plain(RecordSource):
-    """A source without methods of its own."""
-
     name = "plain"
 
     def __len__(self):
@@ -31,14 +29,14 @@ class Plain(RecordSource):
         return {"captions": [f"text {index}", "more"], "image": np.zeros((2, 2, 3), np.uint8)}
 
 
-def test_texts_is_a_source():
+def test_text_records_are_a_source():
     texts = TextRecords(["a", "b"], column="query")
     assert len(texts) == 2
     assert texts[1] == {"query": ("b",)}
     assert list(texts.captions()) == ["a", "b"]
 
 
-def test_texts_of_works_with_and_without_the_short_way():
+def test_texts_of_reads_records_or_texts():
     scenes = SceneRecords("test", count=2)
     assert texts_of(Plain(), 1, "captions") == ("text 1", "more")
     assert texts_of(scenes, 1, "captions") == scenes[1]["captions"]
@@ -46,12 +44,12 @@ def test_texts_of_works_with_and_without_the_short_way():
 
 
 @pytest.mark.parametrize("value", [3, [], ["a", 3], None, {"a": 1}, "", " \n", ["", None], 0.5])
-def test_what_is_no_text_is_damage(value):
+def test_as_texts_rejects_other_values(value):
     with pytest.raises(Damaged, match="here: 'title'"):
         as_texts(value, "title", "here")
 
 
-def test_texts_of_any_kind():
+def test_as_texts_converts_values():
     assert as_texts(["a", "", None, "b"], "t", "here") == ("a", "b")
     assert as_texts(np.array(["a", "b"]), "t", "here") == ("a", "b")
     assert as_texts("caf\u00e9 \U0001f415".encode(), "t", "here") == ("caf\u00e9 \U0001f415",)
@@ -62,12 +60,12 @@ def test_texts_of_any_kind():
     "value",
     ["a", np.zeros((2, 2, 3)), np.zeros((2, 2, 5), np.uint8), np.zeros((0, 2), np.uint8)],
 )
-def test_what_is_no_image_is_damage(value):
+def test_as_array_rejects_other_values(value):
     with pytest.raises(Damaged, match="here: the image"):
         as_array(value, "here")
 
 
-def test_grey_and_transparent_arrays_become_rgb():
+def test_as_array_converts_to_rgb():
     grey = np.full((2, 3), 7, np.uint8)
     assert as_array(grey, "here").tolist() == as_array(grey[..., None], "here").tolist()
     assert as_array(grey, "here").shape == (2, 3, 3)
@@ -75,12 +73,12 @@ def test_grey_and_transparent_arrays_become_rgb():
     assert as_array(clear, "here").min() == 255
 
 
-def test_a_missing_column_names_the_known_ones():
+def test_column_of_names_columns():
     with pytest.raises(UserError, match="no column 'c'; they have a, b"):
         column_of({"b": 1, "a": 2}, "c", "here")
 
 
-def test_values_come_without_images_where_the_source_can():
+def test_value_of_reads_value_or_record():
     class Cheap(TextRecords):
         def value(self, index, column):
             return f"{column}{index}"
@@ -91,11 +89,13 @@ def test_values_come_without_images_where_the_source_can():
         value_of(TextRecords(["a"]), 0, "label")
 
 
-@given(count=st.integers(1, 400), most=st.integers(1, 40))
-def test_evenly_spaced_numbers(count: int, most: int) -> None:
+@given(count=st.integers(0, 400), most=st.integers(1, 40))
+def test_evenly_spaced_is_sorted_and_even(count: int, most: int) -> None:
     places = evenly_spaced(count, most)
     assert places.tolist() == sorted(set(places.tolist()))
     assert len(places) == min(count, most)
+    if not count:
+        return
     assert places[0] == 0
     assert most == 1 or places[-1] == count - 1
     gaps = np.diff(places)
@@ -104,7 +104,3 @@ def test_evenly_spaced_numbers(count: int, most: int) -> None:
         np.testing.assert_array_equal(
             places, np.unique(np.linspace(0, count - 1, most).astype(int))
         )
-
-
-def test_of_nothing_nothing_is_chosen() -> None:
-    assert evenly_spaced(0, 3).tolist() == []

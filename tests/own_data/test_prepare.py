@@ -250,8 +250,9 @@ def test_prepare_keeps_config_of_started_run(said: list[str], monkeypatch: Any) 
     config = run("./deep/../deep/data.csv")
     assert "resuming with run/config.py" in said[-1]
     assert Path("run/config.py").read_bytes() == before
-    with pytest.raises(UserError, match=r"data.csv has changed since the rows in .* were chosen"):
-        make_source(config.data)
+    for source in (config.data, config.evals["validation"].data):  # rows would mix the splits
+        with pytest.raises(UserError, match=r"data.csv has changed since the rows in .* were"):
+            make_source(source)
     place = Path.cwd()
     monkeypatch.chdir(place / "deep")
     assert run("data.csv", workdir=str(place / "run"))
