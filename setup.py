@@ -57,7 +57,6 @@ EXTRAS = {
     ],
     "demo": ["Jinja2>=3.1", "python-multipart>=0.0.20", "starlette>=0.46", "uvicorn>=0.34"],
     "docs": ["mkdocs-material>=9.6", "mkdocstrings[python]>=0.29"],
-    "faiss": ["faiss-cpu>=1.10"],
     "mlflow": ["mlflow>=3.0"],
     "cuda": CUDA,
     "explain": ["matplotlib>=3.9", "wordcloud>=1.9.4"],

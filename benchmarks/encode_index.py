@@ -71,12 +71,12 @@ def prepare(args: argparse.Namespace, values: Sequence[str], folder: Path) -> No
 
 def ours(args: argparse.Namespace, clock: Clock) -> np.ndarray:
     """`big-retrieval index`."""
-    from big_retrieval.retrieval import encode, making
+    from big_retrieval.retrieval import encode, making, preparing
 
     clock.seconds["imports"] = time.process_time()
     folder = Path(args.folder)
     options = making.IndexOptions(folder / MODEL, str(folder / DOCUMENTS), folder / "index")
-    named = [("load", making.saved, "restore_weights"), ("load", making.load, "put_together")]
+    named = [("load", preparing.saved, "restore_weights"), ("load", preparing.load, "put_together")]
     named += [("encode", encode, "rows_of")]
     with contextlib.ExitStack() as patches:
         for name, module, function in named:

@@ -367,7 +367,7 @@ def test_evaluate_rejects_runs(finished: Path, tmp_path: Path) -> None:
         return run(*args, command="evaluate")
 
     refused(tried(), "--run is missing")
-    refused(tried(f"--run={tmp_path / 'nope'}"), f"{tmp_path / 'nope'} is no folder")
+    refused(tried(f"--run={tmp_path / 'nope'}"), f"No folder {tmp_path / 'nope'}")
     refused(tried(f"--run={tmp_path}"), f"No usable checkpoint in {tmp_path}", "manifest.json")
     refused(tried(f"--run={finished}", "--step=9"), "no complete checkpoint of step 9", "3, 4")
     refused(tried(f"--run={finished}", "--step=x"), "--step is 'x'", "whole number")

@@ -87,8 +87,8 @@ def _explain_lexical(model: Any, options: ItemOptions) -> None:
     from big_retrieval.explain import listings
 
     field = options.field
-    items = [listings.asked(model, text, "text", field) for text in options.text]
-    items += [listings.asked(model, file, "image", field) for file in options.image]
+    items = [listings.make_item(model, text, "text", field) for text in options.text]
+    items += [listings.make_item(model, file, "image", field) for file in options.image]
     other = None
     if options.with_ is not None:
         other = listings.partner(model, options.with_, options.with_field, items[0])

@@ -32,7 +32,6 @@ class SearchOptions(OutputOptions, PluginOptions):
     mode: Literal["parametric", "bag", "binary"] | None = None
     run: str = ""  # Run or checkpoint folder of the model, if it has moved
     query_field: str = ""  # Model field that encodes queries
-    engine: Literal["exact", "faiss"] = "exact"  # Search library for dense indexes
     verify: bool = False  # Verify the checksums of all files first
     batch_size: AtLeast1 = 64  # Queries encoded at a time
 
@@ -57,7 +56,6 @@ def _search(options: SearchOptions) -> None:
         mode=options.mode,
         checkpoint=options.run,
         field=options.query_field,
-        engine=options.engine,
         verify=options.verify,
         batch_size=options.batch_size,
         image=bool(options.image),

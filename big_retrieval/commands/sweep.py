@@ -43,7 +43,7 @@ def main(options: SweepOptions) -> None:
     sweep = _load(options)
     folder = options.workdir or default_folder(options.sweep)
     runs = spec.runs_of(sweep, folder)
-    selected = spec.choose(runs, options.only)
+    selected = spec.select_runs(runs, options.only)
 
     def tables() -> str:
         return write_tables(sweep, runs, folder, f"{folder.name}: {options.sweep}")

@@ -50,13 +50,12 @@ def make_app(service: Service, hosts: Sequence[str] = ("*",)) -> Starlette:
     """Builds the application, which closes the service at its end.
 
     Args:
-      hosts: names of the server in requests, so that a page of another host cannot read from it by
-        a name that resolves to this machine; "*" for any.
+      hosts: accepted names of the server in requests; "*" for any. They keep pages of other hosts
+        from reading by a name that resolves to this machine.
     """
 
     @contextlib.asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        del app
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
         yield
         service.close()
 
@@ -104,17 +103,17 @@ class _Headers:
 
 
 class _Routes:
-    """Answer of each address."""
+    """Answers by address."""
 
     def __init__(self, service: Service):
-        # A new stamp for each start: another demo at the same address has other pictures.
+        # A new stamp for each start: the next demo at this address has other pictures.
         self._service, self._stamp = service, secrets.token_hex(4)
         self._collection, self._uploads = service.demo.collection, asyncio.Semaphore(UPLOADS)
         self._content = Content(service.demo, self._stamp)
         self._pages = Pages(service.demo, self._stamp)
 
     async def search(self, request: Request) -> Response:
-        """Returns answers to words; without words, the first page."""
+        """Returns answers to words; without words, the home page."""
         words, (start, count) = read_query(request), read_span(request)
         if words:
             return await self._answer(request, SearchQuery("text", words, start, count))
@@ -134,8 +133,8 @@ class _Routes:
 
     async def neighbors(self, request: Request) -> Response:
         """Returns the documents that are most like a document."""
-        number = self._document_index(request.path_params["number"])
-        return await self._answer(request, SearchQuery("like", number, *read_span(request)))
+        document = self._document_index(request.path_params["number"])
+        return await self._answer(request, SearchQuery("like", document, *read_span(request)))
 
     async def _answer(self, request: Request, query: SearchQuery) -> Response:
         key = request.query_params.get("mode", "")
@@ -192,34 +191,29 @@ class _Routes:
         headers = CACHED if request.query_params.get("v") == self._stamp else None
         return Response(file[1], media_type=file[0], headers=headers)
 
-    def overview(self, request: Request) -> Response:
+    def overview(self, _: Request) -> Response:
         """Returns the collection, the modes, the limits and the addresses."""
-        del request
         return JSONResponse(self._content.overview())
 
-    def health(self, request: Request) -> Response:
+    def health(self, _: Request) -> Response:
         """Returns the status of the server, for monitoring."""
-        del request
         seconds = round(time.time() - self._service.started, 1)
         counts = {"documents": len(self._collection), "waiting": self._service.waiting}
         return JSONResponse({"status": "ok", "seconds": seconds, **counts})
 
-    def style(self, request: Request) -> Response:
+    def style(self, _: Request) -> Response:
         """Returns the style sheet."""
-        del request
         sheet = style("big_retrieval.report", "style.css") + style(PACKAGE, "demo.css")
         return Response(sheet, media_type="text/css")
 
-    def script(self, request: Request) -> Response:
+    def script(self, _: Request) -> Response:
         """Returns the script."""
-        del request
         return Response(style(PACKAGE, "demo.js"), media_type="text/javascript")
 
     def _document_index(self, text: str) -> int:
-        """Parses a document index; raises a 404 if the document does not exist."""
         count = len(self._collection)
         if not (text.isascii() and text.isdigit() and len(text) < 16 and int(text) < count):
-            raise HTTPException(404, f"There is no document {text:.20}: 0 to {count - 1} exist.")
+            raise HTTPException(404, f"No document {text:.20}: 0 to {count - 1} exist.")
         return int(text)
 
     def error(self, request: Request, error: Exception) -> Response:

@@ -31,10 +31,8 @@ log = logging.getLogger(__name__)
 class SourceRecords(RecordSource):
     """Adapts a source of a run's config to the records of files (`retrieval/documents.py`).
 
-    The id of a document is its record index, because ids of a source may occur twice.
-
-    Args:
-      image: column of the image; "" for none.
+    The id of a document is its record index, because ids of a source may occur twice. `image` is
+    the column of the image; "" for none.
     """
 
     def __init__(self, source: RecordSource, image: str):
@@ -55,11 +53,11 @@ class SourceRecords(RecordSource):
 
     @property
     def table(self) -> "SourceRecords":
-        """The records themselves, from which `documents.read_row` reads the column to show."""
+        """The records, from which `documents.read_row` reads the column to show."""
         return self
 
     def row(self, index: int, columns: Sequence[str] | None = None) -> Record:
-        """Returns a record; if columns are named, the first text of a list of texts."""
+        """Returns a record; for named columns with several texts, the first text."""
         row = self[index]
         for name in columns or ():
             if isinstance(row.get(name), list | tuple):
@@ -73,10 +71,9 @@ class DemoDocuments:
     Args:
       name: title of the page.
       index: its store has the whole texts, and the images or their paths.
-      records: records of images that are inside other files; None for none.
+      records: records of images that are inside other files; None if images are files.
 
     Attributes:
-      ids: external ids.
       shown: beginnings of the texts.
       picture: `_picture` with a cache.
     """
@@ -104,11 +101,7 @@ class DemoDocuments:
         return textwrap.shorten(self.text(document), PREVIEW, placeholder=" …")
 
     def image(self, document: int) -> Any:
-        """Returns a document's image, not decoded; None for none.
-
-        Raises:
-          Damaged: the image cannot be read.
-        """
+        """Returns a document's undecoded image, or None; raises `Damaged` if it cannot be read."""
         row = self._store.row(document, ("row", "image", "inside"))
         if "image" in row:
             return load_image(row["image"], Path("/"), f"document {self.ids[document]}")
@@ -118,7 +111,7 @@ class DemoDocuments:
             return self._records[row["row"]].get(IMAGE)
 
     def _picture(self, document: int) -> tuple[str, bytes] | None:
-        """Returns media type and content of a document's picture; None for none."""
+        """Returns media type and content of a document's picture, or None."""
         try:
             image = self.image(document)
             return None if image is None else small_file(transforms.picture(image))
@@ -127,40 +120,29 @@ class DemoDocuments:
 
 
 def open_image_records(index: InvertedIndex | DenseIndex) -> Records | None:
-    """Opens the images of an index that are inside shards, tar files or tables.
-
-    Returns:
-      None, with a warning, if these files no longer have the rows that the index was built from.
-    """
-    made: dict[str, Any] = (folders.made_from(index.folder) or {}).get("documents", {})
-    column, files = made.get("image"), index.about.files
+    """Opens images inside shards, tar files or tables; None with a warning if these changed."""
+    origin: dict[str, Any] = (folders.made_from(index.folder) or {}).get("documents", {})
+    column, files = origin.get("image"), index.about.files
     if not column or not files or "inside" not in index.store.names:
         return None
     try:
         table, _ = table_of(files_of_flag("data", files))
-        if table.fingerprint == made["fingerprint"]:
+        if table.fingerprint == origin["fingerprint"]:
             return Records(table, image=(column,), text="")
         reason = "have changed"
     except (UserError, OSError) as error:
         reason = f"cannot be read ({str(error).rstrip('.')})"
     log.warning(
-        f"no pictures: the files that {index.folder} was built from {reason}: {files}. Put them "
-        "back, or build the index again."
+        f"no pictures: the files that {index.folder} was built from {reason}: {files}. Restore "
+        "them, or build the index again."
     )
     return None
 
 
 def small_file(picture: Any) -> tuple[str, bytes]:
-    """Converts a picture to a small file, PNG or JPEG, whichever is smaller.
-
-    Args:
-      picture: RGB; small pictures are enlarged by an integer factor, so that pixels stay sharp.
-
-    Returns:
-      Media type and content.
-    """
+    """Converts an RGB picture to (media type, content): PNG or JPEG, whichever is smaller."""
     image = picture if isinstance(picture, Image.Image) else Image.fromarray(picture)
-    factor = SIDE // max(image.size)
+    factor = SIDE // max(image.size)  # an integer, so that pixels of small pictures stay sharp
     if factor > 1:
         image = image.resize(
             (image.width * factor, image.height * factor), Image.Resampling.NEAREST

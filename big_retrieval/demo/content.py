@@ -4,27 +4,17 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
+from big_retrieval.demo import uploads
 from big_retrieval.demo.explainer import Explanation
 from big_retrieval.demo.load_collection import Demo
 from big_retrieval.demo.search_modes import ModelMode
 from big_retrieval.demo.service import ModeResult, SearchQuery
-from big_retrieval.demo.uploads import (
-    MAX_ANSWERS,
-    MAX_BODY,
-    MAX_PAGE,
-    MAX_PIXELS,
-    MAX_QUERY,
-)
 
 DIGITS = 6  # of scores and values
 
 
 class Content:
-    """Builds the JSON values of answers.
-
-    Args:
-      stamp: part of the addresses of pictures, so that browsers can keep them.
-    """
+    """Builds the JSON values of answers; `stamp` lets browsers cache the pictures."""
 
     def __init__(self, demo: Demo, stamp: str):
         self._demo, self._collection, self._stamp = demo, demo.collection, stamp
@@ -40,11 +30,11 @@ class Content:
                 for x in self._demo.modes
             ],
             "limits": {
-                "query_characters": MAX_QUERY,
-                "body_bytes": MAX_BODY,
-                "image_pixels": MAX_PIXELS,
-                "k": MAX_PAGE,
-                "start_plus_k": MAX_ANSWERS,
+                "query_characters": uploads.MAX_QUERY,
+                "body_bytes": uploads.MAX_BODY,
+                "image_pixels": uploads.MAX_PIXELS,
+                "k": uploads.MAX_PAGE,
+                "start_plus_k": uploads.MAX_ANSWERS,
             },
             "routes": {
                 "GET /api": "this overview",
@@ -58,7 +48,6 @@ class Content:
         }
 
     def answers(self, query: SearchQuery, results: Sequence[ModeResult]) -> dict[str, Any]:
-        """Returns the answers of each mode."""
         is_image = query.kind == "image"
         key = {"text": "query", "image": "image_bytes", "like": "like"}[query.kind]
         return {
@@ -104,14 +93,14 @@ class Content:
         """Returns a document and its terms.
 
         Args:
-          query: what the document is compared with; the document itself for nothing.
+          query: query or document to compare with; the document itself for no comparison.
           attributable: models that have Grad-CAM of the query.
         """
-        alone = query.kind == "like" and query.value == document
-        compared = {} if alone else {"query" if query.kind == "text" else "like": query.value}
+        is_alone = query.kind == "like" and query.value == document
+        other = {} if is_alone else {"query" if query.kind == "text" else "like": query.value}
         return {
             **self.item(document, text),
-            **compared,
+            **other,
             "modes": [
                 {
                     "mode": x.mode.key,
@@ -132,19 +121,18 @@ class Content:
         }
 
     def item(self, document: int, text: str) -> dict[str, Any]:
-        """Returns a document with its text, as in every list."""
-        shown = self._collection.has_pictures
-        picture = {"picture": self._picture(document)} if shown else {}
+        has_picture = self._collection.has_pictures
+        picture = {"picture": self._picture(document)} if has_picture else {}
         return {"number": document, "id": self._collection.ids[document], **picture, "text": text}
 
     def _term(
-        self, document: int, found: Explanation, term: str, value: float, share: float | None
+        self, document: int, source: Explanation, term: str, value: float, share: float | None
     ) -> dict[str, Any]:
         out: dict[str, Any] = {"term": term, "value": _rounded(value)}
         if share is not None:
             out["share"] = _rounded(share)
-        if found.mapped:
-            out["heat_map"] = self._picture(document, term=term, mode=found.mode.key)
+        if source.mapped:
+            out["heat_map"] = self._picture(document, term=term, mode=source.mode.key)
         return out
 
     def _picture(self, document: int, **values: str) -> str:

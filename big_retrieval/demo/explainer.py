@@ -1,4 +1,4 @@
-"""Explanations of an answer: which terms, patches and words its score comes from."""
+"""Explanations of an answer: terms, patches and words that its score comes from."""
 
 import functools
 from dataclasses import dataclass
@@ -19,18 +19,12 @@ CACHED = 8  # images whose patches stay in memory
 
 @dataclass(frozen=True)
 class Explanation:
-    """Terms that a document shares with a query, or the terms of a document.
-
-    Attributes:
-      score: score of the query; None without a query.
-      terms: (term, value, share of the score or None), largest first.
-      mapped: True if terms have heat maps.
-    """
+    """Terms that a document shares with a query, or the terms of a document."""
 
     mode: SearchMode
-    score: float | None
-    terms: list[tuple[str, float, float | None]]
-    mapped: bool
+    score: float | None  # score of the query; None without a query
+    terms: list[tuple[str, float, float | None]]  # (term, value, share of the score), largest first
+    mapped: bool  # terms have heat maps
 
 
 class Explainer:
@@ -42,45 +36,32 @@ class Explainer:
         self._patches = functools.lru_cache(CACHED)(self._look)
 
     def terms(self, document: int, kind: Kind, value: Any) -> list[Explanation]:
-        """Returns the terms of a document by every lexical model.
-
-        Args:
-          kind: kind of the query.
-          value: the query; the document itself (kind "like") for no query.
-        """
+        """Returns shared terms by lexical model; all terms if the query is the document."""
         out = []
         for mode in self._models:
             if not mode.lexical or kind not in mode.reads:
                 continue
-            alone = kind == "like" and value == document
+            is_alone = kind == "like" and value == document
             row = mode.encode(kind, value)
-            terms = mode.strongest(row, TERMS) if alone else mode.terms(row, document)
-            score = None if alone else sum(part for _, part in terms)
+            terms = mode.strongest(row, TERMS) if is_alone else mode.terms(row, document)
+            score = None if is_alone else sum(part for _, part in terms)
             listed = [(word, x, x / score if score else None) for word, x in terms[:TERMS]]
             mapped = self._collection.has_pictures and mode.document_image != ""
             out.append(Explanation(mode, score, listed, mapped))
         return out
 
     def heat_map(self, document: int, term: str, key: str) -> tuple[str, bytes]:
-        """Draws where in its image a document has a term; returns media type and content.
-
-        Raises:
-          UserError: the term or the mode does not exist, or the document has no image.
-        """
+        """Draws the values of a term in a document's image; returns media type and content."""
         mode = self._model(key, lexical=True)
         if term not in mode.words:
-            raise UserError(f"the model has no term {term!r:.40}.")
+            raise UserError(f"The model has no term {term!r:.40}.")
         seen = self._patches(document, key)
         values = seen.map(term)
         largest = max(float(values.max()), float(seen.values.max()) / FAINT)
         return small_file(heat_maps.heat(seen.picture, values, largest))
 
     def attribution(self, document: int, text: str, key: str) -> tuple[str, bytes]:
-        """Draws Grad-CAM of a text with a document's image; returns media type and content.
-
-        Raises:
-          UserError: the mode does not exist or has no Grad-CAM, or the document has no image.
-        """
+        """Draws Grad-CAM of a text with a document's image; returns media type and content."""
         mode = self._model(key, lexical=False)
         image = self._image(document)
         result = gradcam(mode.model, text, image, mode.text_field, mode.document_image)
@@ -104,12 +85,12 @@ class Explainer:
         for mode in self._models:
             if mode.key == key and mode.lexical == lexical and mode.document_image:
                 return mode
-        raise UserError(f"there is no such mode {key!r:.40} that explains images.")
+        raise UserError(f"No mode {key!r:.40} that explains images.")
 
     def _image(self, document: int) -> Any:
         image = self._collection.image(document)
         if image is None:
-            raise UserError(f"document {document} has no image that can be read.")
+            raise UserError(f"Document {document} has no readable image.")
         return image
 
     def _look(self, document: int, key: str) -> Patches:

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from big_retrieval.config import Config, is_lexical
+from big_retrieval.config import Config
 from big_retrieval.data.build import make_source
 from big_retrieval.data.judged.graded import GradedPairs
 from big_retrieval.data.sources import RecordSource
-from big_retrieval.data.text.tokenizers import FixedLengthTokenizer
 from big_retrieval.demo.collection import DemoDocuments, SourceRecords, open_image_records
 from big_retrieval.demo.options import DemoOptions
 from big_retrieval.demo.search_modes import BagMode, Bm25Mode, ModelMode, SearchMode
@@ -27,9 +26,9 @@ from big_retrieval.retrieval.encode import document_fields, query_field
 from big_retrieval.retrieval.index_options import DocumentColumns, IndexOptions
 from big_retrieval.retrieval.inverted import InvertedIndex
 from big_retrieval.retrieval.making import write_index
-from big_retrieval.retrieval.preparing import IndexWork, prepare, reader_for
+from big_retrieval.retrieval.preparing import IndexWork, make_work, prepare, reader_for
 from big_retrieval.retrieval.searching import check_model
-from big_retrieval.retrieval.vocabulary import BagOfWordsEncoder, vocabulary_of
+from big_retrieval.retrieval.vocabulary import BagOfWordsEncoder
 
 log = logging.getLogger(__name__)
 BATCH = 64  # rows encoded at a time while the index is built
@@ -38,7 +37,7 @@ MAX_BM25 = 200_000  # documents up to which BM25 is offered
 
 @dataclass(frozen=True)
 class Demo:
-    """Documents, and at least one mode to search them; the keys of modes differ."""
+    """Documents, and at least one mode to search them, with unique keys."""
 
     collection: DemoDocuments
     modes: tuple[SearchMode, ...]
@@ -46,7 +45,7 @@ class Demo:
 
 @dataclass(frozen=True)
 class _OpenedIndex:
-    """Index with its model, None if the model does not exist, and the records of its images."""
+    """Index with its model (None if it does not exist), and the records of its images."""
 
     name: str
     index: InvertedIndex | DenseIndex
@@ -55,14 +54,10 @@ class _OpenedIndex:
 
 
 def open_demo(options: DemoOptions, folder: Path) -> Demo:
-    """Opens indexes, or encodes documents first.
+    """Opens indexes, or encodes documents to indexes in a folder.
 
-    Args:
-      folder: for indexes of encoded documents; must exist as long as the demo.
-
-    Raises:
-      UserError: there is neither run nor index, one of them cannot be used, or the indexes have
-        different documents.
+    The folder must exist as long as the demo. Raises a UserError if a run or index is missing or
+    cannot be used, or if the indexes have different documents.
     """
     _check_flags(options)
     opened = _open_indexes(options) if options.index else _build_indexes(options, folder)
@@ -70,7 +65,7 @@ def open_demo(options: DemoOptions, folder: Path) -> Demo:
     for other in opened[1:]:
         if list(other.index.ids) != list(first.index.ids):
             raise UserError(
-                f"{other.index.folder} and {first.index.folder} have different documents. Give "
+                f"{other.index.folder} and {first.index.folder} have different documents. Use "
                 "indexes of the same documents."
             )
     collection = DemoDocuments(first.name, first.index, first.records)
@@ -82,13 +77,13 @@ def open_demo(options: DemoOptions, folder: Path) -> Demo:
 
 def _check_flags(options: DemoOptions) -> None:
     if not options.run and not options.index:
-        raise UserError("--run is missing: a run or checkpoint folder. Or give an --index.")
+        raise UserError("--run is missing. Add --run=RUN with a run or checkpoint, or --index.")
     if not options.index:
         return
     if len(options.run) not in (0, len(options.index)):
         raise UserError(
-            f"--run has {len(options.run)} folders and --index has {len(options.index)}. Name "
-            "one run for each index, in the same order, or none."
+            f"--run has {len(options.run)} folders, but --index has {len(options.index)}. Name one "
+            "run for each index, in the same order, or none."
         )
     names = ["data", *(key.name for key in dataclasses.fields(DocumentColumns))]
     if flags := [name for name in names if getattr(options, name)]:
@@ -134,27 +129,20 @@ def _build_indexes(options: DemoOptions, folder: Path) -> list[_OpenedIndex]:
         if total > options.limit:
             log.info(f"searching the first {options.limit:,} of {total:,} documents; see --limit")
             work = dataclasses.replace(work, span=range(options.limit))
-        weights = saved.restore_weights(checkpoint, config)
-        model = load.put_together(checkpoint, config, work.tokenizer, weights, BATCH)
+        work = work.with_model()
         partial = folders.begin(target)
-        folders.finish(
-            partial, target, write_index(partial, dataclasses.replace(work, model=model))
-        )
+        folders.finish(partial, target, write_index(partial, work))
         name = Path(options.data.partition(",")[0]).name if source is None else source.name
         records = work.records if work.reader.images else None
-        out.append(_OpenedIndex(name, open_index(target), model, records))
+        out.append(_OpenedIndex(name, open_index(target), work.model, records))
     return out
 
 
 def _config_source(config: Config, data: str) -> RecordSource | None:
-    """Returns the documents of a source of the config; None if --data names files.
-
-    Raises:
-      UserError: the config has no such source.
-    """
+    """Returns the documents of a source of the config; None if --data names files."""
     sources = {f"evals.{name}": part.data for name, part in config.evals.items() if part.data}
     if not data and not sources:
-        raise UserError("--data is missing: files of documents, as the run has no evaluation data.")
+        raise UserError("--data is missing: the run has no evaluation data. Add --data=FILES.")
     source = config.data if data == "data" else sources.get(data or next(iter(sources)))
     if source is None and data.startswith("evals."):
         raise UserError(f"--data={data}: the run has {', '.join(sources) or 'no evaluation data'}.")
@@ -165,18 +153,14 @@ def _config_source(config: Config, data: str) -> RecordSource | None:
 
 
 def _prepare_source(source: RecordSource, options: IndexOptions, config: Config) -> IndexWork:
-    """Does what `prepare` does, for records of a config's source."""
+    """Prepares the index of a config's source, as `prepare` does for files."""
     fields = document_fields(config, "")
     reader = reader_for(options, config, fields)
     texts = [field.column for field in config.encoded.values() if field.modality == "text"]
     shown = "" if reader.texts else next(iter(texts), "")
     reader = dataclasses.replace(reader, id="id", show=options.show or shown)
     records: Any = SourceRecords(source, next(iter(reader.images.values()), ""))
-    tokenizer = FixedLengthTokenizer.load(options.run / "tokenizer.json")
-    first = next(iter(fields))
-    words = vocabulary_of(config, tokenizer, first) if is_lexical(config, first) else None
-    span = range(len(records))
-    return IndexWork(options, options.run, config, fields, reader, records, span, tokenizer, words)
+    return make_work(options, options.run, config, fields, records, reader)
 
 
 def _modes(opened: _OpenedIndex, field: str, several: bool) -> Iterator[SearchMode]:

@@ -1,4 +1,4 @@
-"""Pages of the demo, from Jinja2 templates. They work without scripts; demo.js saves reloads."""
+"""Pages of the demo, from Jinja2 templates. They work without scripts; demo.js avoids reloads."""
 
 # The libraries of the extra need not be installed where types are checked.
 # pyright: reportMissingImports=false
@@ -18,20 +18,14 @@ from big_retrieval.report.thumbnails import SIDE, data_uri
 
 
 class Pages:
-    """Fills templates, which escape every value.
-
-    Args:
-      stamp: part of the addresses of files, so that browsers can keep them.
-    """
+    """Fills templates, which escape every value; `stamp` lets browsers cache files."""
 
     def __init__(self, demo: Demo, stamp: str):
+        loader = PackageLoader("big_retrieval.demo")
         self._environment = Environment(
-            loader=PackageLoader("big_retrieval.demo"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
+            loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True,
             lstrip_blocks=True,
-        )
+        )  # fmt: skip
         self._environment.filters.update(
             number=number, percent=percent, count_of=count_of, bar_width=_bar_width
         )
@@ -48,20 +42,17 @@ class Pages:
         )
 
     def render(self, template: str, **values: Any) -> bytes:
-        """Builds a page as UTF-8."""
         values = {"words": "", "status": "", "title": "", **values}
         page = self._environment.get_template(f"{template}.html").render(values)
         return page.encode("utf-8", "replace")
 
 
 def _address(path: str, values: dict[str, Any], **more: Any) -> str:
-    """Builds an address; empty values are left out."""
     pairs = {key: value for key, value in (values | more).items() if value not in ("", None)}
     return f"{path}?{urlencode(pairs)}" if pairs else path
 
 
 def _bar_width(share: float) -> str:
-    """Formats a share of 100 units, cut to the bar."""
     return f"{100 * min(max(share, 0.0), 1.0):.1f}"
 
 

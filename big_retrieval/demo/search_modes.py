@@ -27,17 +27,11 @@ LONGEST = 512  # words of the longest text of the warm-up
 
 @dataclass(frozen=True)
 class SearchMode:
-    """Base class of search modes.
+    """Base class of search modes."""
 
-    Attributes:
-      key: name in addresses.
-      title: name on the page.
-      note: description on the page.
-    """
-
-    key: str
-    title: str
-    note: str
+    key: str  # name in addresses
+    title: str  # name on the page
+    note: str  # description on the page
 
     @property
     def reads(self) -> frozenset[Kind]:
@@ -45,22 +39,11 @@ class SearchMode:
         return frozenset({"text"})
 
     def encode(self, kind: Kind, value: Any) -> Any:
-        """Encodes a query as one row for `search`.
-
-        Args:
-          kind: one of `reads`.
-          value: a text, an undecoded image, or a document index.
-
-        Raises:
-          UserError: the value cannot be read.
-        """
+        """Encodes a text, an undecoded image, or a document index as one row for `search`."""
         raise NotImplementedError
 
     def search(self, row: Any, depth: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the indices and scores of the best documents, best first, [depth] each.
-
-        An index is -1 if there are no more documents.
-        """
+        """Returns indices (-1 for none) and scores of the best documents, best first, [depth]."""
         raise NotImplementedError
 
     def terms(self, row: Any, document: int) -> Listed:
@@ -91,7 +74,6 @@ class IndexMode(SearchMode):
 
     @property
     def lexical(self) -> bool:
-        """True if embeddings have terms."""
         return isinstance(self.index, InvertedIndex)
 
     def search(self, row: Any, depth: int) -> tuple[np.ndarray, np.ndarray]:
@@ -110,18 +92,12 @@ class IndexMode(SearchMode):
 
 @dataclass(frozen=True)
 class ModelMode(IndexMode):
-    """Search with queries that a model encodes.
-
-    Attributes:
-      text_field: field that reads texts; "" for none.
-      image_field: field that reads images; "" for none.
-      documents: fields of the documents.
-    """
+    """Search with queries that a model encodes."""
 
     model: TrainedModel
-    text_field: str
-    image_field: str
-    documents: tuple[str, ...]
+    text_field: str  # field that reads texts; "" for none
+    image_field: str  # field that reads images; "" for none
+    documents: tuple[str, ...]  # fields of the documents
 
     @property
     def reads(self) -> frozenset[Kind]:
@@ -139,7 +115,6 @@ class ModelMode(IndexMode):
         return next((name for name in self.documents if fields[name].modality == "image"), "")
 
     def encode(self, kind: Kind, value: Any) -> Any:
-        """See `SearchMode`; the row of a document is read from the index."""
         if kind != "like":
             field = self.text_field if kind == "text" else self.image_field
             return rows_of(self.model, [value], field)

@@ -26,22 +26,15 @@ BACKLOG = 256  # connections that wait for the server
 
 @contextlib.contextmanager
 def bound_socket(host: str, port: int) -> Iterator[socket.socket]:
-    """Binds an address, so that no other program takes it while models are loaded.
-
-    Args:
-      port: 0 for any free port.
-
-    Raises:
-      UserError: the address is not free, or not on this machine.
-    """
+    """Binds an address (port 0 for any free port) before models are loaded."""
     try:
-        family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, _, _, _, name = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
         raise UserError(f"--host={host} is not an address of this machine: {error}.") from None
     with socket.socket(family, socket.SOCK_STREAM) as bound:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            bound.bind(place)
+            bound.bind(name)
         except OSError as error:
             raise UserError(
                 f"Cannot use port {port} of {host}: {error.strerror}. Choose another --port."
@@ -57,14 +50,7 @@ def check_extra() -> None:
 
 
 def serve(options: "DemoOptions", host: str, port: int) -> None:
-    """Opens the collection and serves it until Ctrl-C or SIGTERM.
-
-    Args:
-      port: 0 for any free port.
-
-    Raises:
-      UserError: as in `bound_socket`, `check_extra` and `open_demo`.
-    """
+    """Opens the collection and serves it until Ctrl-C or SIGTERM; port 0 takes any free port."""
     check_extra()
     with bound_socket(host, port) as bound, tempfile.TemporaryDirectory() as folder:
         import uvicorn
@@ -89,18 +75,17 @@ def serve(options: "DemoOptions", host: str, port: int) -> None:
         )
         bound.listen(BACKLOG)
         log.info(f"the demo is at {address(host, bound.getsockname()[1])} -- Ctrl-C ends it")
-        with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises it again at its end
+        with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises it after its end
             uvicorn.Server(config).run(sockets=[bound])
     log.info("the demo has ended")
 
 
 def address(host: str, port: int) -> str:
-    """Formats the address for a browser."""
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
 
 def allowed_hosts(host: str) -> list[str]:
-    """Returns the names of a server in requests: any name, except for a local server."""
+    """Returns the accepted host names of requests: any name, except for a local server."""
     try:
         local = ipaddress.ip_address(host).is_loopback
     except ValueError:

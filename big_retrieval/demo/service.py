@@ -1,7 +1,7 @@
 """Answers and explanations of a demo, for the page and for programs.
 
-Models run in two threads, one that searches and one that explains (Grad-CAM compiles for seconds):
-each answers one request after the other. A request beyond `WAITING` is rejected.
+Models run in two threads, one that searches and one that explains (Grad-CAM compiles for seconds).
+Each thread answers one request at a time. A request beyond `WAITING` is rejected.
 """
 
 import asyncio
@@ -31,66 +31,40 @@ class Overloaded(Exception):
 
 @dataclass(frozen=True)
 class SearchQuery:
-    """Query and the wanted ranks.
-
-    Attributes:
-      value: a text, the content of an image file, or a document index, by `kind`.
-      start: number of better answers to leave out.
-      count: maximum number of answers.
-    """
+    """Query and the requested ranks."""
 
     kind: Kind
-    value: Any
-    start: int = 0
-    count: int = 10
+    value: Any  # a text, the content of an image file, or a document index
+    start: int = 0  # number of better answers to leave out
+    count: int = 10  # maximum number of answers
 
 
 @dataclass(frozen=True)
 class FoundDocument:
-    """Answer to a query.
+    """Answer to a query."""
 
-    Attributes:
-      rank: from 1.
-      document: document index.
-      score: higher is better.
-      preview: beginning of the text.
-      terms: (term, part of the score, share of the score), the `TERMS` largest.
-    """
-
-    rank: int
-    document: int
-    score: float
-    preview: str
+    rank: int  # from 1
+    document: int  # document index
+    score: float  # higher is better
+    preview: str  # beginning of the text
+    # (term, part of the score, share of the score), the `TERMS` largest
     terms: Sequence[tuple[str, float, float]] = ()
 
 
 @dataclass(frozen=True)
 class ModeResult:
-    """Answers of one search mode.
-
-    Attributes:
-      answers: best first.
-      terms: the strongest terms of the query.
-      more: True if there are further answers.
-      encode_ms: milliseconds of encoding the query.
-      search_ms: milliseconds of the search.
-    """
+    """Answers of one search mode."""
 
     mode: SearchMode
-    answers: Sequence[FoundDocument]
-    terms: Listed
-    more: bool
+    answers: Sequence[FoundDocument]  # best first
+    terms: Listed  # strongest terms of the query
+    more: bool  # further answers exist
     encode_ms: float
     search_ms: float
 
 
 class Service:
-    """Answers requests about a demo.
-
-    Attributes:
-      started: time of the start, as `time.time()`.
-      waiting: number of requests that run or wait.
-    """
+    """Answers requests about a demo; `waiting` counts requests that run or wait."""
 
     def __init__(self, demo: Demo):
         self.demo, self.started, self.waiting = demo, time.time(), 0
@@ -103,36 +77,30 @@ class Service:
             mode.warm_up()
 
     def close(self) -> None:
-        """Ends both threads; requests that wait are cancelled."""
+        """Ends both threads, and cancels requests that wait."""
         for thread in (self._searching, self._explaining):
             thread.shutdown(cancel_futures=True)
 
     def modes(self, kind: Kind, key: str = "") -> list[SearchMode]:
-        """Returns the modes that read a kind of query, or the one with a key.
-
-        Raises:
-          UserError: there is no such mode.
-        """
+        """Returns the modes that read a kind of query, or the mode with a key."""
         keys = [mode.key for mode in self.demo.modes]
         if key and key not in keys:
-            raise UserError(f"there is no mode {key!r}; there are: {', '.join(keys)}.")
+            raise UserError(f"Unknown mode {key!r}. Use one of: {', '.join(keys)}.")
         modes = [mode for mode in self.demo.modes if kind in mode.reads and key in ("", mode.key)]
         if not modes:
             noun = {"text": "words", "image": "an image", "like": "the neighbors of a document"}
-            raise UserError(f"{key or 'this model'} cannot search by {noun[kind]}.")
+            raise UserError(f"{key or 'This model'} cannot search by {noun[kind]}.")
         return modes
 
     async def search(self, query: SearchQuery, key: str = "") -> list[ModeResult]:
-        """Searches by every mode that reads this kind of query, or by the one with a key.
-
-        Raises:
-          UserError: there is no such mode, or the image cannot be read.
-          Overloaded: too many requests wait.
-        """
-        return await self._run(self._searching, self._search, query, self.modes(query.kind, key))
+        """Searches by every mode that reads this kind of query, or by the mode with a key."""
+        modes = self.modes(query.kind, key)
+        return await self._run(
+            self._searching, lambda: [self._search(query, mode) for mode in modes]
+        )
 
     async def explain(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Calls a method of `explainer` in the thread that explains; raises as `search`."""
+        """Calls a method of `explainer` in the thread that explains."""
         return await self._run(self._explaining, function, *args)
 
     async def _run(
@@ -150,10 +118,7 @@ class Service:
         finally:
             self.waiting -= 1
 
-    def _search(self, query: SearchQuery, modes: Sequence[SearchMode]) -> list[ModeResult]:
-        return [self._search_mode(query, mode) for mode in modes]
-
-    def _search_mode(self, query: SearchQuery, mode: SearchMode) -> ModeResult:
+    def _search(self, query: SearchQuery, mode: SearchMode) -> ModeResult:
         stop, value = query.start + query.count, query.value
         if query.kind == "image":
             value = Encoded(value, "the image")

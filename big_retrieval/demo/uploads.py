@@ -1,4 +1,4 @@
-"""Values of requests, bounded in bytes, pixels, characters and seconds."""
+"""Values of requests, bounded in bytes, pixels, characters and seconds; raises HTTPException."""
 
 # The libraries of the extra need not be installed where types are checked.
 # pyright: reportMissingImports=false
@@ -15,7 +15,7 @@ from starlette.types import Message, Receive
 from big_retrieval.data.images.decoding import FORMATS
 
 MAX_BODY = 8 * 2**20  # bytes of a request
-DRAINED = 64 * 2**20  # bytes that are read of a larger request, so that browsers show the answer
+DRAINED = 64 * 2**20  # bytes read of a larger request, so that browsers show the error
 MAX_PIXELS = 16_000_000  # of an uploaded image
 MAX_QUERY = 1000  # characters
 MAX_SECONDS = 20.0  # for the arrival of a body
@@ -26,11 +26,7 @@ READABLE = tuple(name for name in FORMATS if name != "ICO")
 
 
 def read_query(request: Request) -> str:
-    """Returns the words of the query without control characters; "" for none.
-
-    Raises:
-      HTTPException: the query is too long.
-    """
+    """Returns the words of the query without control characters; "" if missing."""
     text = request.query_params.get("query", "")
     if len(text) > MAX_QUERY:
         raise HTTPException(414, f"The query has {len(text):,} characters; at most {MAX_QUERY:,}.")
@@ -38,11 +34,7 @@ def read_query(request: Request) -> str:
 
 
 def read_span(request: Request) -> tuple[int, int]:
-    """Returns `start` and `k` of the address.
-
-    Raises:
-      HTTPException: one of them is not a number, or out of range.
-    """
+    """Returns `start` and `k` of the address."""
     start = _read_integer(request, "start", 0, 0, MAX_ANSWERS - 1)
     count = _read_integer(request, "k", 10, 1, MAX_PAGE)
     return start, min(count, MAX_ANSWERS - start)
@@ -58,11 +50,7 @@ def _read_integer(request: Request, name: str, default: int, low: int, high: int
 
 
 async def read_image(request: Request) -> bytes:
-    """Reads the image file of a request: its body, or the file `image` of a form.
-
-    Raises:
-      HTTPException: there is no image, it does not arrive, or it is too large or damaged.
-    """
+    """Reads the image file of a request: its body, or the file `image` of a form."""
     try:
         async with asyncio.timeout(MAX_SECONDS):
             data = await _read_file(Request(request.scope, _limited(request.receive)))
@@ -87,7 +75,7 @@ async def _read_file(request: Request) -> bytes:
 
 
 def _limited(receive: Receive) -> Receive:
-    """Returns a `receive` that raises at the limit, so that no larger body is held."""
+    """Returns a `receive` that rejects bodies above `MAX_BODY`."""
     read = 0
 
     async def limited() -> Message:
@@ -107,11 +95,7 @@ def _limited(receive: Receive) -> Receive:
 
 
 def check_image(data: bytes) -> None:
-    """Checks the header of an image file before anything is decoded.
-
-    Raises:
-      HTTPException: the data is not an image, or has too many pixels.
-    """
+    """Checks type and size in the header of an image file before anything is decoded."""
     try:
         with Image.open(io.BytesIO(data), formats=READABLE) as image:
             small = image.width * image.height <= MAX_PIXELS

@@ -37,8 +37,8 @@ def gradcam(
     Args:
       model: a dense model with a 'vit' and a 'bert' tower.
       image: a path, a PIL image or a uint8 array [H, W, 3].
-      text_field: the text field; None for the only one.
-      image_field: the image field; None for the only one.
+      text_field: None for the only text field.
+      image_field: None for the only image field.
 
     Returns:
       Relevances (not negative) for the whole score and for each pair of class tokens.
@@ -47,26 +47,23 @@ def gradcam(
       UserError: a field or its tower does not fit, the text is empty, or the image cannot be read.
     """
     if not text.strip():
-        raise UserError("the text to explain is empty; give it a word.")
+        raise UserError("The text to explain is empty.")
     fields = (
-        _field(model.config, "text", text_field, "text_field"),
-        _field(model.config, "image", image_field, "image_field"),
+        text_field or _only_field(model.config, "text"),
+        image_field or _only_field(model.config, "image"),
     )
     readers = make_readers(model.config, model.tokenizer)
     picture = readers[fields[1]].value(Values([image], model.config.fields[fields[1]]), 0, 0)
     return attribute(model.encoder, model.weights, readers, fields, [(text, picture)])[0]
 
 
-def _field(config: Config, modality: str, name: str | None, key: str) -> str:
-    """Returns the named field, or the only one of a modality; raises a UserError otherwise."""
-    if name is not None:
-        return name
+def _only_field(config: Config, modality: str) -> str:
     fields = [name for name, field in config.encoded.items() if field.modality == modality]
-    if not fields:
-        raise UserError(f"Grad-CAM is of a text and an image; the model has no {modality} field.")
-    if len(fields) > 1:
+    if len(fields) != 1:
+        names = ", ".join(fields) or "none"
         raise UserError(
-            f"the model has the {modality} fields {', '.join(fields)}; name one by {key}."
+            f"Grad-CAM needs one {modality} field; the model has: {names}. Name one by "
+            f"{modality}_field."
         )
     return fields[0]
 
@@ -77,7 +74,7 @@ def lines(attribution: Attribution, image: str, count: int) -> str:
     out = [f"{x.text} × {image}", f"  the score is {number(x.score)}"]
     if len(x.pair_scores) > 1:
         scores = ", ".join(number(score, 3) for score in x.pair_scores.tolist())
-        out.append(f"  of the {len(x.pair_scores)} pairs of class tokens: {scores}")
+        out.append(f"  the {len(x.pair_scores)} pairs of class tokens have: {scores}")
     largest, order = x.words.max(initial=0.0), (-x.words).argsort(kind="stable")[:count]
     width = max((len(x.tokens[index]) for index in order), default=0)
     for rank, index in enumerate(order.tolist(), 1):
@@ -91,14 +88,10 @@ def lines(attribution: Attribution, image: str, count: int) -> str:
 def write(
     attributions: Sequence[Attribution], images: Sequence[str], folder: Path, title: str
 ) -> Path:
-    """Writes the heat maps as files, and a page with all of them.
+    """Writes the heat maps as files, and a page with all of them; returns the page.
 
     Args:
       images: name of each image.
-      folder: created if it is missing.
-
-    Returns:
-      The page.
     """
     folder.mkdir(parents=True, exist_ok=True)
     named = zip(attributions, images, strict=True)

@@ -1,7 +1,7 @@
 """Examples of a data set with their strongest words, and the words shared with their texts.
 
-As in VDR, section 6.2 and Figure 4: a picture, its strongest words, and the share of the score of
-each word of a caption.
+VDR, section 6.2 and Figure 4: a picture, its strongest words, and each word's share of the score of
+a caption.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -39,63 +39,43 @@ TEXTS = 3  # maximum number of texts per record to compare with its item
 
 @dataclass(frozen=True)
 class ExampleOptions:
-    """Selection of examples.
+    """Selection of examples."""
 
-    Attributes:
-      data: as in `open_data`.
-      field: field of the items; None for the first lexical image field, else document field.
-      other: field of the texts; None for the first other lexical text field.
-      count: maximum number of records to draw.
-      seed: seed of the draw.
-      mode: search mode: "parametric", "bag" or "binary".
-    """
-
-    data: str
+    data: str  # as in `open_data`
+    # Field of the items; None for the first lexical image field, else the last lexical field
     field: str | None = None
-    other: str | None = None
-    count: int = 24
-    seed: int = 0
-    mode: str = "parametric"
+    other: str | None = None  # field of the texts; None for the first other lexical text field
+    count: int = 24  # maximum number of records to draw
+    seed: int = 0  # seed of the draw
+    mode: str = "parametric"  # search mode
 
 
 @dataclass(frozen=True)
 class ExplainedRecord:
-    """Words of one record.
+    """Words of one record."""
 
-    Attributes:
-      record: record index.
-      item: the picture, uint8 [H, W, 3], or the text.
-      words: words of the item that are not 0, strongest first.
-      own: words of the record's texts.
-      pairs: first texts of the record, with the words that they share with the item.
-    """
-
-    record: int
-    item: Any
-    words: Listed
-    own: frozenset[str]
-    pairs: Sequence[tuple[str, Shared]]
+    record: int  # record index
+    item: Any  # picture, uint8 [H, W, 3], or text
+    words: Listed  # words of the item that are not 0, strongest first
+    text_words: frozenset[str]  # words of the record's texts
+    pairs: Sequence[tuple[str, Shared]]  # first texts, with the words that they share with the item
 
     @property
-    def right(self) -> float:
+    def precision(self) -> float:
         """Share of the item's five strongest words that occur in one of its texts."""
         strongest = [word for word, _ in self.words[:TOP]]
-        return sum(word in self.own for word in strongest) / max(len(strongest), 1)
+        return sum(word in self.text_words for word in strongest) / max(len(strongest), 1)
 
     @property
     def unseen(self) -> list[str]:
         """Sorted words of the texts that are 0 in the item."""
-        return sorted(self.own - {word for word, _ in self.words})
+        return sorted(self.text_words - {word for word, _ in self.words})
 
 
 def examples(
     model: "TrainedModel", options: ExampleOptions
 ) -> tuple[RecordSource, list[ExplainedRecord]]:
-    """Draws records of a data set and explains them.
-
-    Returns:
-      The source, and the examples in its order, without damaged records.
-    """
+    """Draws and explains records; returns the source, and the examples in its order."""
     field, other = fields_of(model, options)
     check_mode(model, other, field, options.mode)
     source = open_data(model.config, options.data)
@@ -107,8 +87,8 @@ def examples(
     items = dict(values_of(source, readers[field], records, skipped))
     texts = dict(values_of(source, readers[other], items, skipped))
     skipped.close()
-    first = {record: items[record][0] for record in texts}  # of several texts, the first one
-    return source, _explained(model, (field, other), first, [*texts.values()], options.mode)
+    first = {record: items[record][0] for record in texts}  # the first of several texts
+    return source, _explain(model, field, other, first, [*texts.values()], options.mode)
 
 
 def open_data(config: Config, data: str, *, texts: bool = True) -> RecordSource:
@@ -124,7 +104,7 @@ def open_data(config: Config, data: str, *, texts: bool = True) -> RecordSource:
     elif group == "evals" and name in config.evals and config.evals[name].data:
         source = config.evals[name].data
     elif data and (Path(data).exists() or any(sign in data for sign in "*{")):
-        # A file of only texts has no images, and texts under the names of their fields.
+        # A file of texts has no images; its columns have the names of the fields.
         fields = config.encoded.values()
         image = "image" if any(field.modality == "image" for field in fields) else ""
         text = "captions" if any(field.column == "captions" for field in fields) else ""
@@ -132,8 +112,8 @@ def open_data(config: Config, data: str, *, texts: bool = True) -> RecordSource:
     else:
         choices = ", ".join(["data", *(f"evals.{name}" for name in sorted(config.evals))])
         raise UserError(
-            f"--data={data} is not a file. Give a file of pairs, or a source of the model's "
-            f"configuration: {choices}."
+            f"--data={data} is not a file. Give a file of pairs, or a source of the config: "
+            f"{choices}."
         )
     return make_source(source if texts else source.without_texts())
 
@@ -141,7 +121,7 @@ def open_data(config: Config, data: str, *, texts: bool = True) -> RecordSource:
 def values_of(
     source: RecordSource, reader: FieldReader, records: Iterable[int], skipped: SkippedRecords
 ) -> Iterator[tuple[int, Sequence[Any]]]:
-    """Yields the index and the image or the texts of records; damaged ones go to `skipped`."""
+    """Yields the index and the image or texts of records; damaged records go to `skipped`."""
     used = 0
     for record in records:
         place = source.place(record)
@@ -164,29 +144,28 @@ def values_of(
 def fields_of(model: "TrainedModel", options: ExampleOptions) -> tuple[str, str]:
     """Returns the field of the items and the field of their texts."""
     config = model.config
-    # Document fields are the last ones.
-    fields = lexical_fields(config, "image") or lexical_fields(config)[::-1]
+    fields = lexical_fields(config, "image") or lexical_fields(config)[::-1]  # documents first
     field = choose_field(config, options.field or next(iter(fields), None))
     other = choose_field(config, options.other, "text", other=field)
     if options.other is None and other == field:
-        raise UserError(f"the model has no lexical text field besides {field!r} to compare with.")
+        raise UserError(f"The model has no second lexical text field to compare {field!r} with.")
     return field, other
 
 
-def _explained(
+def _explain(
     model: "TrainedModel",
-    fields: tuple[str, str],
+    field: str,
+    other: str,
     items: dict[int, Any],
     texts: Sequence[Sequence[Any]],
     mode: str,
 ) -> list[ExplainedRecord]:
     """Encodes all items and texts in one call each, and splits the results by record."""
-    field, other = fields
     names = words_of(model, field)
     documents = represent(model, list(items.values()), field, "document", mode)
-    first_texts = [text for of_record in texts for text in of_record[:TEXTS]]
+    first_texts = [text for values in texts for text in values[:TEXTS]]
     queries = represent(model, first_texts, other, "query", mode)
-    bags = bags_of(model, [text for of_record in texts for text in of_record], other, "query")
+    bags = bags_of(model, [text for values in texts for text in values], other, "query")
     starts = np.cumsum([0, *map(len, texts)])
     query, out = 0, []
     for index, (record, item) in enumerate(items.items()):
@@ -194,12 +173,11 @@ def _explained(
         for text in texts[index][:TEXTS]:
             pairs.append((full_text(text), listing.shared(queries[[query]], row, names)))
             query += 1
-        terms = np.unique(bags[starts[index] : starts[index + 1]].indices)  # of all texts
+        terms = np.unique(bags[starts[index] : starts[index + 1]].indices)
         words = frozenset(names[int(term)] for term in terms)
         out.append(ExplainedRecord(record, item, listing.strongest(row, names, None), words, pairs))
     return out
 
 
 def full_text(text: Any) -> str:
-    """Joins title and text, if there is a title."""
     return text if isinstance(text, str) else " · ".join(filter(None, text))

@@ -35,19 +35,18 @@ if TYPE_CHECKING:
 FAINT = 4  # a word is drawn at full strength from 1 / FAINT of the picture's strongest value
 MAPS = 4  # words drawn on an image by default
 READING = (  # text on a page of explanations
-    "A value says how strongly the model sees a word; a query and a document share a word where "
-    "both have a value for it, and the product of the two values is a part of the score. Red "
-    "patches are where a word comes from: the redder, the larger its value there. Words that the "
-    "picture hardly has stay pale."
+    "A value says how strongly the model sees a word. A query and a document share a word if both "
+    "have a value for it; the product of the two values is a part of the score. The redder a "
+    "patch, the larger the word's value there. Weak words of a picture stay pale."
 )
 
 
 @dataclass(frozen=True)
-class Asked:
-    """Text, or path of an image, to explain; `kind` is "text" or "image"."""
+class Item:
+    """Text, or path of an image, to explain."""
 
     value: str
-    kind: str
+    modality: str  # "text" or "image"
     field: str
 
     @property
@@ -56,53 +55,48 @@ class Asked:
         return f"{self.field}: {self.value}"
 
 
-def asked(
-    model: "TrainedModel", value: str, kind: str, field: str | None, other: str = ""
-) -> Asked:
-    """Returns a text or image with its field.
-
-    Args:
-      field: None for the first lexical one of this kind, queries first.
-      other: field to avoid if there is another one.
-    """
-    field = choose_field(model.config, field, kind, other)
-    if kind == "text" and not value.strip():
+def make_item(
+    model: "TrainedModel", value: str, modality: str, field: str | None, other: str = ""
+) -> Item:
+    """Returns a text or image with its field; `field` and `other` are as in `choose_field`."""
+    field = choose_field(model.config, field, modality, other)
+    if modality == "text" and not value.strip():
         raise UserError(f"The text for field {field!r} is empty.")
-    return Asked(value, kind, field)
+    return Item(value, modality, field)
 
 
-def partner(model: "TrainedModel", value: str, field: str | None, first: Asked) -> Asked:
+def partner(model: "TrainedModel", value: str, field: str | None, first: Item) -> Item:
     """Returns the item of --with: an image (a file, for models of images), or a text."""
     images = lexical_fields(model.config, "image")
-    kind = "image" if Path(value).is_file() and images else "text"
+    modality = "image" if Path(value).is_file() and images else "text"
     if field is not None and field in model.config.encoded:
-        kind = model.config.fields[field].modality
-    elif kind == "text" and images and Path(value).suffix.lower() in IMAGES:
+        modality = model.config.fields[field].modality
+    elif modality == "text" and images and Path(value).suffix.lower() in IMAGES:
         raise UserError(
-            f"--with={value} has the name of an image, but there is no such file. Give an existing "
-            "one, or --with_field for a text."
+            f"--with={value} has the name of an image, but no such file exists. Give an existing "
+            "file, or --with_field for a text."
         )
-    return asked(model, value, kind, field, other=first.field)
+    return make_item(model, value, modality, field, other=first.field)
 
 
 def explain(
     model: "TrainedModel",
-    items: Sequence[Asked],
-    other: Asked | None = None,
+    items: Sequence[Item],
+    other: Item | None = None,
     *,
     patches: Sequence[str] = (),
     maps: Sequence[str] = (),
     draw: bool = False,
     mode: str = "parametric",
 ) -> Iterator[Listing]:
-    """Yields listings of items, of the item that they are compared with, and of shared words.
+    """Yields listings of items, of the document that they are compared with, and of shared words.
 
     Args:
-      items: items to explain; they are the queries if there is `other`.
+      items: items to explain; they are the queries if `other` is given.
       other: document to compare each item with, listed once.
       patches: rectangles of patches, with a listing each.
       maps: words whose values at each patch of images are listed, and drawn instead of the
-        strongest words and those shared with `other`.
+        strongest words and the words shared with `other`.
       draw: True for pictures.
       mode: search mode; "bag" and "binary" list one side as a bag of words.
     """
@@ -112,11 +106,11 @@ def explain(
             bag = check_mode(model, item.field, other.field, mode)
 
     @functools.lru_cache(maxsize=2)  # images of a query and its document
-    def see(item: Asked) -> Patches:
+    def see(item: Item) -> Patches:
         return look(model, item.value, item.field)
 
-    def list_item(item: Asked, side: Side) -> Iterator[Listing]:
-        if item.kind == "text":
+    def list_item(item: Item, side: Side) -> Iterator[Listing]:
+        if item.modality == "text":
             yield _list_text(model, item, side if side == bag else None)
         else:
             seen = see(item) if draw or patches or maps else None
@@ -130,8 +124,7 @@ def explain(
             yield _list_shared(model, item, other, mode, see if draw and not maps else None)
 
 
-def _list_text(model: "TrainedModel", item: Asked, bag: Side | None) -> Listing:
-    """Lists the words of a text's embedding, or of its bag of words."""
+def _list_text(model: "TrainedModel", item: Item, bag: Side | None) -> Listing:
     names = words_of(model, item.field)
     bow = bags_of(model, [item.value], item.field, bag or "document")
     row = bow if bag else represent(model, [item.value], item.field)
@@ -142,19 +135,19 @@ def _list_text(model: "TrainedModel", item: Asked, bag: Side | None) -> Listing:
     elif bow.nnz:
         note += f", {len(np.intersect1d(row.indices, bow.indices)):,} of them words of the text"
     else:
-        note += ", none a word of the text: the vocabulary has none of its words"
+        note += ", none of them words of the text: the vocabulary has none of its words"
     return Listing("text", title, words, note=note)
 
 
 def _list_image(
     model: "TrainedModel",
-    item: Asked,
+    item: Item,
     seen: Patches | None,
     patches: Sequence[str],
     maps: Sequence[str],
     draw: bool,
 ) -> Iterator[Listing]:
-    """Lists the words of an image, and of rectangles of its patches; None to see no patches."""
+    """Lists the words of an image, and with `seen` of rectangles of its patches."""
     words = strongest(model, item.value, item.field, None)
     note = f"{len(words):,} of {len(words_of(model, item.field)):,} terms are not 0"
     if seen is None:
@@ -179,25 +172,24 @@ def _list_image(
             f"{item.title}, patches {text}",
             seen.strongest(mask, None),
             note=note,
-            drawings=[("patches", "the chosen patches", marked)] if draw else [],
+            drawings=[("patches", "the selected patches", marked)] if draw else [],
         )
 
 
 def _list_shared(
     model: "TrainedModel",
-    item: Asked,
-    other: Asked,
+    item: Item,
+    other: Item,
     mode: str,
-    see: Callable[[Asked], Patches] | None,
+    see: Callable[[Item], Patches] | None,
 ) -> Listing:
-    """Lists the shared words of a query and a document, with heat maps of the strongest."""
     common = shared(model, item.value, other.value, item.field, other.field, mode=mode)
     words = [(word, product) for word, product, _ in common.words]
     drawings: list[Drawing] = []
     for side in (item, other):
-        if see is not None and side.kind == "image":
+        if see is not None and side.modality == "image":
             maps = _heat_maps(see(side), [word for word, _ in words[:MAPS]])
-            # Both images of a pair of images have a map of every word.
+            # Each image of a pair of images has a map of every word.
             drawings += [(f"{n}-with" if drawings else n, text, x) for n, text, x in maps]
     suffix = "" if mode == "parametric" else f" (mode {mode})"
     note = f"{count_of(len(words), 'word')} in common; the score is {number(common.score)}{suffix}"
@@ -207,7 +199,6 @@ def _list_shared(
 
 
 def _heat_maps(seen: Patches, words: Sequence[str]) -> list[Drawing]:
-    """Draws the heat maps of words; weak words are pale."""
     full = float(seen.values.max()) / FAINT
     out = []
     for word in words:

@@ -23,34 +23,23 @@ from big_retrieval.sparse.listing import Listed, Shared
 CLOUD = "The larger a word, the larger its value."
 LOG_CLOUD = "The larger a word, the larger its part of the score."
 SIDE = 224  # maximum pixels of an example's longer side
-UNSEEN = 12  # maximum number of listed words of the texts that are no terms of the item
+UNSEEN = 12  # maximum number of listed words of the texts that the item does not have
 MATCHED = 5  # words per pair
-MOST_CHARACTERS = 400  # of a text
-
-
+MAX_CHARACTERS = 400  # of a text
 Drawing = tuple[str, str, Image.Image]  # name, caption, picture
 
 
 @dataclass(frozen=True)
 class Listing:
-    """List of words.
+    """List of words."""
 
-    Attributes:
-      name: name of its files.
-      words: all words with their values, strongest first.
-      shares: share of the score of each word; empty if the values are not products.
-      note: text below the title.
-      lines: further lines for the terminal.
-      drawings: further pictures.
-    """
-
-    name: str
+    name: str  # name of its files
     title: str
-    words: Listed
-    shares: Sequence[float] = ()
-    note: str = ""
-    lines: Sequence[str] = ()
-    drawings: Sequence[Drawing] = ()
+    words: Listed  # all words with their values, strongest first
+    shares: Sequence[float] = ()  # shares of the score; empty if the values are not products
+    note: str = ""  # text below the title
+    lines: Sequence[str] = ()  # further lines for the terminal
+    drawings: Sequence[Drawing] = ()  # further pictures
 
     def rows(self, count: int) -> list[tuple[str, float, str]]:
         """Returns (word, value, value or share as text) of the first `count` words."""
@@ -60,7 +49,7 @@ class Listing:
 
 
 def listing_table(part: Listing, count: int) -> str:
-    """Formats a listing with its first `count` words as lines of text."""
+    """Formats a listing with its first `count` words for the terminal."""
     lines = [part.title] + ([f"  {part.note}"] if part.note else [])
     lines += _value_lines(part, count) or ["  none"]
     remaining = len(part.words) - count
@@ -86,11 +75,10 @@ def _value_lines(part: Listing, count: int) -> list[str]:
 def write_listings(
     parts: Sequence[Listing], count: int, folder: Path, title: str, reading: str = ""
 ) -> Path:
-    """Writes pictures (PNG) and a page with bars and all pictures, whose path it returns.
+    """Writes pictures (PNG) and a page with bars and all pictures; returns the page.
 
     Args:
       count: number of words in bars.
-      folder: created if it is missing.
       reading: text at the top of the page.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -130,25 +118,20 @@ def _section(part: Listing, count: int, drawn: Sequence[tuple[str, str, bytes]])
     return tag("section", head, note, tag("div", left, right, class_="parts"))
 
 
-def value_bars(rows: Sequence[tuple[str, float, str]], own: Collection[str] = ()) -> Html:
-    """Builds horizontal bars of words.
-
-    Args:
-      rows: (word, value, text after the bar).
-      own: words with a tick.
-    """
+def value_bars(rows: Sequence[tuple[str, float, str]], ticked: Collection[str] = ()) -> Html:
+    """Builds horizontal bars of rows (word, value, text after the bar)."""
     if not rows:
         return tag("p", "No words.", class_="empty")
     largest = max(value for _, value, _ in rows) or 1.0
-    bars = (_bar(word, x / largest, text, word in own) for word, x, text in rows)
+    bars = (_bar(word, x / largest, text, word in ticked) for word, x, text in rows)
     return tag("ol", bars, class_="values")
 
 
-def _bar(word: str, length: float, text: str, is_own: bool) -> Html:
+def _bar(word: str, length: float, text: str, is_ticked: bool) -> Html:
     return tag(
         "li",
-        tag("bdi", word, class_="word own" if is_own else "word", title=word),
-        tag("span", "✓" if is_own else "", class_="tick"),
+        tag("bdi", word, class_="word own" if is_ticked else "word", title=word),
+        tag("span", "✓" if is_ticked else "", class_="tick"),
         tag("i", style=f"--s: {100 * min(max(length, 0.0), 1.0):.1f}%"),
         tag("span", text, class_="value"),
     )
@@ -167,7 +150,7 @@ def _png(image: Image.Image) -> bytes:
 
 
 def _plain(name: str) -> str:
-    """Converts a name to a file name that is valid on any file system."""
+    """Converts a name to a valid file name."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.")[:40] or "x"
 
 
@@ -178,26 +161,24 @@ def write_examples(
 
     Args:
       count: number of strongest words per example.
-      folder: created if it is missing.
       note: text about the examples.
     """
     folder.mkdir(parents=True, exist_ok=True)
     reading = (
-        "Beside each item its strongest words with their values. ✓: a word of the texts that go "
-        f"with it, as {summary(examples)}. Below, the score of each text and the words that "
-        "matched, with their shares of the score."
+        "Each item has its strongest words with their values. ✓ marks a word of its texts, as "
+        f"{summary(examples)}. Below are the score of each text and the words that matched, with "
+        "their shares of the score."
     )
     cards = tag("div", (_card(example, count) for example in examples), class_="gallery")
+    body = [tag("p", note), tag("p", reading, class_="note"), cards]
     file = folder / "examples.html"
-    write_bytes(
-        file, page(title, [tag("p", note), tag("p", reading, class_="note"), cards]).encode()
-    )
+    write_bytes(file, page(title, body).encode())
     return file
 
 
 def summary(examples: Sequence[ExplainedRecord]) -> str:
     """Formats the share of the strongest words that occur in the record's texts."""
-    share = float(np.mean([example.right for example in examples]))
+    share = float(np.mean([example.precision for example in examples]))
     records = count_of(len(examples), "record")
     return f"{percent(share)} of the {TOP} strongest words of {records} are"
 
@@ -208,7 +189,7 @@ def _card(example: ExplainedRecord, count: int) -> Html:
     return tag(
         "article",
         _text(full_text(example.item)) if is_text else _picture(example),
-        value_bars(rows, example.own),
+        value_bars(rows, example.text_words),
         tag("ol", (_pair(text, shared) for text, shared in example.pairs), class_="pairs"),
         _unseen(example.unseen),
         class_="seen text" if is_text else "seen",
@@ -232,7 +213,7 @@ def _pair(text: str, shared: Shared) -> Html:
 
 
 def _text(text: str) -> Html:
-    cut = text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "…"
+    cut = text if len(text) <= MAX_CHARACTERS else text[: MAX_CHARACTERS - 1] + "…"
     return tag("span", tag("bdi", cut), class_="words", dir="auto")
 
 
@@ -241,5 +222,5 @@ def _unseen(words: Sequence[str]) -> Html | None:
         return None
     remaining = len(words) - UNSEEN
     more = f" and {remaining:,} more" if remaining > 0 else ""
-    listed = f"In its texts, not among its terms: {' · '.join(words[:UNSEEN])}{more}"
+    listed = f"In its texts, but not among its terms: {' · '.join(words[:UNSEEN])}{more}"
     return tag("p", listed, class_="note")

@@ -1,7 +1,6 @@
 """Patches of an image: the value of a word at each patch, and the words of a group of patches.
 
-VDR, section 6.2: the tower sees the whole image; the head then pools only over the selected
-patches.
+VDR, section 6.2: the tower sees the whole image; the head then pools only the selected patches.
 """
 
 import dataclasses
@@ -31,25 +30,15 @@ _RECTANGLE = re.compile(r"(\d+):(\d+),(\d+):(\d+)")
 
 @dataclass(frozen=True)
 class Patches:
-    """Patches of an image after the tower, in R rows and R columns, row by row.
+    """Patches of an image after the tower, in R rows and R columns, row by row."""
 
-    Attributes:
-      picture: input of the model, uint8 [S, S, 3].
-      side: R.
-      words: names of the V terms.
-      hidden: outputs of the tower, [R * R, D].
-      head: the lexical head.
-      params: parameters of the head.
-      top_k: number of terms that the gate keeps; None for all.
-    """
-
-    picture: np.ndarray
-    side: int
-    words: tuple[str, ...]
-    hidden: np.ndarray
+    picture: np.ndarray  # input of the model, uint8 [S, S, 3]
+    side: int  # R
+    words: tuple[str, ...]  # names of the V terms
+    hidden: np.ndarray  # outputs of the tower, [R * R, D]
     head: LexicalHead
-    params: Any
-    top_k: int | None
+    params: Any  # parameters of the head
+    top_k: int | None  # number of terms that the gate keeps; None for all
 
     def dense(self, groups: np.ndarray) -> np.ndarray:
         """Computes V(x) of groups of patches, float32 [G, V], before the gate.
@@ -60,23 +49,23 @@ class Patches:
         size = self.side
         if groups.ndim != 3 or groups.shape[1:] != (size, size):
             raise UserError(
-                f"patch groups are {groups.shape}, but the image has {size} x {size} patches: give "
-                f"[groups, {size}, {size}]."
+                f"Patch groups have the shape {groups.shape}. Use [groups, {size}, {size}]: the "
+                f"image has {size} x {size} patches."
             )
         if not groups.any(axis=(1, 2)).all():
-            raise UserError("a group has no patch: choose at least one of the image.")
+            raise UserError("A patch group is empty. Select at least one patch.")
         masks = groups.reshape(len(groups), -1)  # [G, R * R]
         rows = [self._pooled(self.head, self.hidden[None], mask[None]) for mask in masks]
         return np.concatenate(rows)
 
-    def strongest(self, chosen: np.ndarray, count: int | None = 20) -> Listed:
+    def strongest(self, mask: np.ndarray, count: int | None = 20) -> Listed:
         """Returns (word, value) of the strongest terms of E(x) of patches, largest first.
 
         Args:
-          chosen: True for these patches, bool [R, R], such as from `rectangle`.
+          mask: True for these patches, bool [R, R], such as from `rectangle`.
           count: maximum number of terms; None for all that the gate keeps.
         """
-        row = jnp.asarray(self.dense(chosen[None]))
+        row = jnp.asarray(self.dense(mask[None]))
         if self.top_k is not None:
             row = gate.to_dense(gate.sparsify(row, self.top_k), len(self.words))
         return listing.strongest(np.asarray(row), self.words, count)
@@ -85,15 +74,9 @@ class Patches:
         """Returns the value of a word at each patch, float32 [R, R].
 
         With max pooling, the largest value is the value of this term for the whole image.
-
-        Raises:
-          UserError: the word is not a term.
         """
         if word not in self.words:
-            raise UserError(
-                f"no term is called {word!r}: the model's vocabulary has word pieces, which "
-                "big-retrieval explain lists."
-            )
+            raise UserError(f"No term {word!r}. `big-retrieval explain` lists the terms.")
         return self.values[:, self.words.index(word)].reshape(self.side, self.side)
 
     @functools.cached_property
@@ -109,7 +92,6 @@ class Patches:
     def _pooled(
         self, head: LexicalHead, hidden: np.ndarray, mask: np.ndarray | None = None
     ) -> np.ndarray:
-        """Applies the head to [n, L, D]; returns float32 [n, V]."""
         return np.asarray(head.apply({"params": self.params}, hidden, mask), np.float32)
 
 
@@ -131,7 +113,7 @@ def look(model: "TrainedModel", image: Any, field: str = "image") -> Patches:
     reader = make_readers(c, model.tokenizer)[field]
     picture = reader.value(Values([image], part), 0, 0)  # [S, S, 3]
     hidden = model.features([image], field)[0]  # [R * R, D]
-    # Masks select patches here, so they must not be ignored like the padding of texts.
+    # With pool_padding, the head would ignore the masks that select patches.
     masked = replace(config, pool_padding=False)
     head = masked.build(model.terms(field), dtype=DTYPES[c.dtype], parent=None)
     return Patches(
@@ -146,25 +128,17 @@ def look(model: "TrainedModel", image: Any, field: str = "image") -> Patches:
 
 
 def rectangle(text: str, side: int) -> np.ndarray:
-    """Parses "r0:r1,c0:c1": rows r0 to r1 - 1 and columns c0 to c1 - 1, from 0.
+    """Parses "r0:r1,c0:c1" to a mask bool [side, side], True for rows r0 to r1 - 1, from 0.
 
     Args:
       side: number of rows and of columns of patches.
-
-    Returns:
-      True for patches in the rectangle, bool [side, side].
-
-    Raises:
-      UserError: the text has another form, or the rectangle is empty or outside the image.
     """
     match = _RECTANGLE.fullmatch(text.replace(" ", ""))
-    if match is None:
-        raise UserError(f"the patches are {text!r}; write r0:r1,c0:c1, such as 0:3,2:5.")
-    top, bottom, left, right = map(int, match.groups())
+    top, bottom, left, right = map(int, match.groups()) if match else (0, 0, 0, 0)
     if not (top < bottom <= side and left < right <= side):
         raise UserError(
-            f"the patches {text!r} are none of the image's: it has {side} rows and {side} columns, "
-            "counted from 0, and the second number of each pair must be larger than the first."
+            f"Patches {text!r} are not a rectangle of the {side} x {side} patches. Use "
+            "r0:r1,c0:c1 such as 0:3,2:5: from 0, with r0 < r1 and c0 < c1."
         )
     out = np.zeros((side, side), bool)
     out[top:bottom, left:right] = True
@@ -172,17 +146,10 @@ def rectangle(text: str, side: int) -> np.ndarray:
 
 
 def patch_list(places: Iterable[tuple[int, int]], side: int) -> np.ndarray:
-    """Converts patches (row, column), from 0, to a mask bool [side, side].
-
-    Raises:
-      UserError: a patch is outside the image.
-    """
+    """Converts patches (row, column), from 0, to a mask bool [side, side]."""
     out = np.zeros((side, side), bool)
     for row, column in places:
         if not (0 <= row < side and 0 <= column < side):
-            raise UserError(
-                f"there is no patch ({row}, {column}): the image has {side} rows and columns, "
-                "counted from 0."
-            )
+            raise UserError(f"No patch ({row}, {column}): rows and columns are 0 to {side - 1}.")
         out[row, column] = True
     return out

@@ -22,7 +22,7 @@ EXTRA = "wordcloud"
 STYLE: Any = {"text.parse_math": False}  # no formulas in words with dollar signs
 OUTLINE = 2  # pixels
 CLOUD = 800  # pixels of a cloud's sides
-MOST_WORDS = 100  # of a cloud
+MAX_WORDS = 100  # of a cloud
 INKS = ("#3d85c6", "#d0662b", "#38915f", "#a064c0", "#97801f")  # readable on white and on black
 NAMED = 12  # maximum number of labeled words outside a box
 
@@ -43,48 +43,44 @@ def cloud(words: Listed, *, log: bool = False) -> Image.Image:
     """
     from wordcloud import WordCloud
 
-    sizes = {word: float(np.log1p(v) if log else v) for word, v in words[:MOST_WORDS] if v > 0}
+    sizes = {word: float(np.log1p(v) if log else v) for word, v in words[:MAX_WORDS] if v > 0}
     index_of = {word: index for index, word in enumerate(sizes)}
     canvas = WordCloud(
-        width=CLOUD, height=CLOUD, max_words=MOST_WORDS, prefer_horizontal=1, random_state=0,
+        width=CLOUD, height=CLOUD, max_words=MAX_WORDS, prefer_horizontal=1, random_state=0,
         mode="RGBA", background_color="#00000000",
         color_func=lambda word, **_: INKS[index_of[word] % len(INKS)],
     )  # fmt: skip
     return canvas.generate_from_frequencies(sizes).to_image()
 
 
-def marked(picture: np.ndarray, chosen: np.ndarray) -> Image.Image:
-    """Marks patches of a picture uint8 [S, S, 3]: outlines them and fades other patches.
-
-    Args:
-      chosen: True for patches to mark, bool [R, R].
-    """
+def marked(picture: np.ndarray, mask: np.ndarray) -> Image.Image:
+    """Outlines patches in `mask`, bool [R, R], of a picture uint8 [S, S, 3]; fades the others."""
     base = enlarged(picture).astype(np.float32)
-    at = np.arange(len(base)) * len(chosen) // len(base)  # the patch of each pixel
-    mask = chosen[at][:, at]
-    share = np.where(mask[..., None], 0.0, 0.6)
+    at = np.arange(len(base)) * len(mask) // len(base)  # the patch of each pixel
+    pixels = mask[at][:, at]
+    share = np.where(pixels[..., None], 0.0, 0.6)
     image = np.rint(base * (1 - share) + 255 * share).astype(np.uint8)
-    image[mask & ~binary_erosion(mask, iterations=OUTLINE)] = HOT
+    image[pixels & ~binary_erosion(pixels, iterations=OUTLINE)] = HOT
     return Image.fromarray(image)
 
 
-def box_plot(title: str, found: "Box", words: Sequence[str]) -> Image.Image:
+def box_plot(title: str, box: "Box", words: Sequence[str]) -> Image.Image:
     """Draws a box plot, with labels of the strongest words outside; `words` are all terms."""
     import matplotlib
     from matplotlib.figure import Figure
 
     stats = {
-        "whislo": found.low, "q1": found.first, "med": found.median, "q3": found.third,
-        "whishi": found.high, "mean": found.mean, "fliers": found.values,
+        "whislo": box.low, "q1": box.first, "med": box.median, "q3": box.third,
+        "whishi": box.high, "mean": box.mean, "fliers": box.values,
     }  # fmt: skip
-    labeled = found.values[:NAMED].tolist()
-    heights = apart(labeled, 0.035 * (max(found.high, *labeled, 0.0) - found.low))
+    labeled = box.values[:NAMED].tolist()
+    heights = apart(labeled, 0.035 * (max(box.high, *labeled, 0.0) - box.low))
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(6, 6), layout="constrained")
         axes = figure.add_subplot(xticks=[], ylabel="average value")
         axes.set_title(title, fontsize=10)
         axes.bxp([stats], showmeans=True, meanline=True, widths=0.4)
-        for term, value, height in zip(found.outside.tolist(), labeled, heights, strict=False):
+        for term, value, height in zip(box.outside.tolist(), labeled, heights, strict=False):
             axes.annotate(
                 str(words[term]), (1.015, value), xytext=(1.12, height), fontsize=9, va="center",
                 arrowprops={"arrowstyle": "-", "color": "0.7", "linewidth": 0.7},

@@ -29,24 +29,18 @@ REACH = 1.5  # maximum length of a whisker, in box heights (Tukey)
 BOXED = 100  # terms of a box plot, as in Figure 7 of the paper
 AT_A_TIME = 256  # texts or images whose embeddings are in memory
 BOX = (
-    "Box: the middle half of the averages. Solid line in it: median; dashed: mean. Whiskers: "
-    "values within 1.5 box heights. Circles: words beyond."
+    "Box: the middle half of the averages, with the median (solid) and the mean (dashed). "
+    "Whiskers: values within 1.5 box heights. Circles: words beyond."
 )
 
 
 @dataclass(frozen=True)
 class Usage:
-    """Averages over n embeddings.
+    """Averages over embeddings."""
 
-    Attributes:
-      rows: n.
-      means: average value of every term, with zeros, float64 [V].
-      shares: share of the embeddings in which a term is not 0, float64 [V].
-    """
-
-    rows: int
-    means: np.ndarray
-    shares: np.ndarray
+    rows: int  # number of embeddings
+    means: np.ndarray  # average value of every term, with zeros, float64 [V]
+    shares: np.ndarray  # share of the embeddings in which a term is not 0, float64 [V]
 
     @property
     def coverage(self) -> int:
@@ -66,63 +60,42 @@ class Usage:
 
 @dataclass(frozen=True)
 class Box:
-    """Box plot of the averages of terms.
+    """Box plot of the averages of terms."""
 
-    Attributes:
-      low: end of the lower whisker, the smallest value within 1.5 box heights of the box.
-      first: first quartile (linear between values), the lower end of the box.
-      third: third quartile, the upper end of the box.
-      high: end of the upper whisker.
-      outside: terms beyond the whiskers, largest average first, int64 [n].
-      values: their averages, [n].
-    """
-
-    low: float
-    first: float
+    low: float  # end of the lower whisker: the smallest value within 1.5 box heights of the box
+    first: float  # first quartile (linear between values), the lower end of the box
     median: float
-    third: float
-    high: float
+    third: float  # third quartile, the upper end of the box
+    high: float  # end of the upper whisker
     mean: float
-    outside: np.ndarray
-    values: np.ndarray
+    outside: np.ndarray  # terms beyond the whiskers, largest average first, int64 [n]
+    values: np.ndarray  # averages of the terms in `outside`, [n]
 
 
 def usage_of(chunks: Iterable[Any]) -> Usage:
-    """Averages chunks of embeddings [n, V], dense or sparse; raises a UserError without any."""
+    """Averages blocks of embeddings [n, V], dense or sparse; raises a UserError without any."""
     rows, sums, counts = 0, np.zeros(1), np.zeros(1)
     for chunk in chunks:
         rows += chunk.shape[0]
         sums = sums + np.asarray(chunk.sum(axis=0, dtype=np.float64)).reshape(-1)  # [V]
         counts = counts + np.asarray((chunk != 0).sum(axis=0)).reshape(-1)  # [V]
     if not rows:
-        raise UserError("there is nothing to average: give at least one text or image.")
+        raise UserError("Nothing to average: the data has no text or image.")
     return Usage(rows, sums / rows, counts / rows)
 
 
 def usage(model: "TrainedModel", items: Iterable[Any], field: str) -> Usage:
-    """Encodes and averages texts or images, with a constant number of embeddings in memory.
-
-    Raises:
-      UserError: as in `words.represent`, or there is no item.
-    """
+    """Encodes and averages texts or images, with a constant number of embeddings in memory."""
     remaining = iter(items)
     chunks = iter(lambda: list(itertools.islice(remaining, AT_A_TIME)), [])
     return usage_of(represent(model, chunk, field) for chunk in chunks)
 
 
 def box(means: np.ndarray, count: int | None = BOXED) -> Box:
-    """Computes the box plot of the strongest terms.
-
-    Args:
-      means: averages of all terms, [V], not negative.
-      count: number of strongest terms; None for all that are not 0.
-
-    Raises:
-      UserError: all averages are 0.
-    """
+    """Computes the box plot of the `count` strongest terms (None for all) of their averages [V]."""
     terms, values = terms_of(means, count)
     if not len(values):
-        raise UserError("every term is 0 on average: there is no box to draw.")
+        raise UserError("No box to draw: the average of every term is 0.")
     first, median, third = map(float, np.percentile(values, (25, 50, 75)))
     reach = REACH * (third - first)
     inside = (values >= first - reach) & (values <= third + reach)
@@ -140,7 +113,7 @@ def vocabulary(
 
     Args:
       data: as in `examples.open_data`.
-      field: a lexical field; None for the first one.
+      field: a lexical field; None for the first lexical field.
       count: number of records, evenly spaced; None for all.
       draw: True to draw the box plot.
     """
@@ -156,8 +129,7 @@ def vocabulary(
     note = (
         f"{count_of(averages.rows, reader.field.modality)}; {averages.coverage:,} of "
         f"{len(words):,} terms are not 0 somewhere, {number(averages.nonzero, 4)} in an average "
-        f"{name}; the strongest {boxed} terms have {percent(averages.weight(BOXED))} of "
-        "all value"
+        f"{name}; the strongest {boxed} terms have {percent(averages.weight(BOXED))} of all values"
     )
     if skipped.count:
         note += f"; {count_of(skipped.count, 'record')} skipped"

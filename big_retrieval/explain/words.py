@@ -12,6 +12,7 @@ import scipy.sparse
 
 from big_retrieval.config import Config
 from big_retrieval.errors import UserError
+from big_retrieval.retrieval.encode import rows_of
 from big_retrieval.retrieval.vocabulary import BagOfWordsEncoder, normalises
 from big_retrieval.sparse import listing
 from big_retrieval.sparse.listing import Listed, Shared
@@ -25,11 +26,7 @@ BAG_SIDE: dict[str, Side | None] = {"parametric": None, "bag": "query", "binary"
 
 
 def words_of(model: "TrainedModel", field: str) -> tuple[str, ...]:
-    """Returns the names of the V terms of a lexical field.
-
-    Raises:
-      UserError: the field is missing, or has no lexical head.
-    """
+    """Returns the names of the V terms; raises a UserError if the field is not lexical."""
     return model.terms(field).names(model.tokenizer)
 
 
@@ -43,21 +40,17 @@ def represent(
     """Encodes texts or images as a search does, CSR [n, V].
 
     Args:
-      items: texts or pairs of title and text for a text field; images as in
-        `TrainedModel.encode_images` for an image field.
+      items: as in `encode.rows_of`.
       side: "query" or "document"; None for gated embeddings in any mode.
-      mode: as in `shared`; `check_mode` has accepted it.
+      mode: as in `shared`.
 
     Raises:
-      UserError: the field is missing, the field has no lexical head, or an image cannot be read.
+      UserError: the field is missing or not lexical, or an image cannot be read.
     """
-    model.terms(field)
+    model.terms(field)  # raises an error if the field is not lexical
     if side is not None and BAG_SIDE[mode] == side:
         return bags_of(model, items, field, side)
-    if model.config.fields[field].modality == "image":
-        return model.encode_images(items, field)
-    titles, texts = zip(*(("", x) if isinstance(x, str) else x for x in items), strict=True)
-    return model.encode_texts(texts, field, titles if any(titles) else ())
+    return rows_of(model, items, field)
 
 
 def bags_of(
@@ -67,7 +60,6 @@ def bags_of(
 
     Args:
       items: texts, or pairs of title and text.
-      field: a text field.
       side: bags of documents have norm 1 if the field's embeddings do.
     """
     words = BagOfWordsEncoder(model.terms(field), model.tokenizer)
@@ -127,28 +119,24 @@ def check_mode(
     """Returns the side that a search mode represents by a bag of words; None for no side.
 
     Raises:
-      UserError: the mode or field is missing, or the side has images.
+      UserError: the mode or field is unknown, or the side has images.
     """
     if mode not in BAG_SIDE:
-        raise UserError(f"the mode is {mode!r}; it must be one of {', '.join(BAG_SIDE)}.")
+        raise UserError(f"Unknown mode {mode!r}. Use one of {', '.join(BAG_SIDE)}.")
     side = BAG_SIDE[mode]
     if side is not None:
         field = query_field if side == "query" else document_field
         model.terms(field)
         if model.config.fields[field].modality != "text":
             raise UserError(
-                f"mode {mode!r} makes a bag of the {side}'s words, and field {field!r} reads "
-                "images; give a text on this side, or another mode."
+                f"Mode {mode!r} needs a text as the {side}, but field {field!r} reads images. Use "
+                "another mode."
             )
     return side
 
 
 def lexical_fields(config: Config, modality: str = "") -> list[str]:
-    """Returns the names of the fields with a lexical head, queries first.
-
-    Args:
-      modality: "image" or "text"; "" for all.
-    """
+    """Returns the names of the lexical fields of a modality ("" for any), queries first."""
     fields = [
         (field.side != "query", name)
         for name, field in config.encoded.items()
@@ -164,23 +152,12 @@ def choose_field(
 
     Args:
       modality: as in `lexical_fields`.
-      other: field to avoid if there is another one.
-
-    Raises:
-      UserError: there is no such field.
+      other: field to avoid if another field exists.
     """
-    fields, every = lexical_fields(config, modality), ", ".join(lexical_fields(config))
-    if not every:
-        raise UserError("the model has no lexical head, so no words to explain it by.")
-    if not fields:
-        raise UserError(
-            f"the model has no lexical {modality} field; its lexical fields are {every}."
-        )
-    if name is None:
-        return next((field for field in fields if field != other), fields[0])
-    if name not in fields:
-        noun = f"{modality} fields" if modality else "fields"
-        raise UserError(
-            f"{name!r} is none of the model's lexical {noun} ({', '.join(fields)}); name one."
-        )
-    return name
+    fields, lexical = lexical_fields(config, modality), ", ".join(lexical_fields(config))
+    if not lexical:
+        raise UserError("The model has no lexical head, so no words.")
+    if not fields or (name is not None and name not in fields):
+        label = "field" if name is None else f"field {name!r}"
+        raise UserError(f"The model has no lexical {modality} {label}. It has: {lexical}.")
+    return name or next((field for field in fields if field != other), fields[0])

@@ -12,14 +12,11 @@ OUTPUTS = "layer_outputs"  # key of a tuple with one array per layer
 def of_layers(
     model: RetrievalModel, collections: Any, batch: Batch, field: str, layer: str | int | None
 ) -> Any:
-    """Computes the activations of a layer, or of all, the mask of valid rows, and their records.
+    """Computes the activations of a layer, the mask of valid rows, and their records.
 
     Args:
       collections: variables of the model.
       layer: as in `Encoder.features`.
-
-    Raises:
-      UserError: the tower does not have the layer.
     """
     applied: Any = model.apply(collections, batch.fields, mutable=["intermediates"])
     sown = applied[1].get("intermediates", {}).get(model.fields[field].tower, {})
@@ -34,8 +31,6 @@ def of_layers(
     else:
         names = [repr(name) for name in sorted(sown) if name != OUTPUTS]
         names += [f"0 to {len(outputs) - 1}"] if outputs else []
-        raise UserError(
-            f"the tower of {field!r} gives no layer {layer!r}; it has: "
-            f"{', '.join(names) or 'none'}."
-        )
+        choices = ", ".join(names) or "none"
+        raise UserError(f"The tower of {field!r} has no layer {layer!r}. It has: {choices}.")
     return activations, batch.valid, batch.document_id

@@ -3,8 +3,8 @@
 Every pair of rows and length is a program to compile. Texts are sorted by length. Their batches
 minimize the cost: the number of tokens with padding, and a price for every batch and program. A
 batch has one row, four, or the number for which the outputs of a layer stay in a CPU's caches:
-MiniLM then takes 245 microseconds of CPU time per token, and 350 to 390 with four to eight times as
-many rows. The batches depend only on the values of one call, so that a call always gives the same
+MiniLM then takes 245 microseconds of CPU time per token, and 350 to 390 with four to eight times
+more rows. The batches depend only on the values of one call, so that a call always gives the same
 bits.
 """
 
@@ -21,74 +21,57 @@ TOKENS = 1024  # per batch of texts on a CPU
 SIDE = 224  # pixels
 IMAGES = 8  # of SIDE x SIDE pixels per batch on a CPU; more of smaller ones
 BLOCK = 4096  # texts that are tokenized together and share batches
-MOST = 16  # maximum number of programs of a call; one more for the longest texts
+MAX_PROGRAMS = 16  # per call; one more for the longest texts
 FEW = (1, 4)  # rows of smaller batches
-SEVERAL = 8  # up to this many texts, rows are `FEW` and lengths are powers of two
+SEVERAL = 8  # up to this number of texts, rows are `FEW` and lengths are powers of two
 BATCH = 30  # additional cost of a batch, in tokens
 # Cost of a program, in tokens, by the minimum number of texts of a call. Compiling a program takes
 # as long as 3,400 tokens of MiniLM, but calls of few texts find most programs compiled.
 PRICES = {0: 500, 1025: 2000}
-LEAST = 8  # minimum number of tokens of a text after padding
+MIN_LENGTH = 8  # minimum number of tokens of a text after padding
 
 
 class Shape(NamedTuple):
-    """Shape of a batch of texts.
+    """Shape of a batch of texts."""
 
-    Attributes:
-      rows: number of texts.
-      length: number of tokens per text, with padding.
-    """
-
-    rows: int
-    length: int
+    rows: int  # number of texts
+    length: int  # number of tokens per text, with padding
 
 
 class BatchPlan(NamedTuple):
-    """Batches for encoding texts.
+    """Batches for encoding texts."""
 
-    Attributes:
-      cost: in tokens.
-      shapes: (number of batches, shape), the longest first.
-    """
-
-    cost: float
-    shapes: tuple[tuple[int, Shape], ...]
+    cost: float  # in tokens
+    shapes: tuple[tuple[int, Shape], ...]  # (number of batches, shape), the longest first
 
 
 @dataclass(frozen=True)
 class Batching:
-    """Limits of the batches on a mesh.
+    """Limits of the batches on a mesh."""
 
-    Attributes:
-      most: maximum number of rows of a batch.
-      groups: number of the mesh's row groups, which divides the rows of every batch.
-      cpu: True if the devices are CPUs. Other devices are fastest with batches of `most` rows; as
-        they compile slowly, lengths are powers of two.
-    """
-
-    most: int
-    groups: int
+    max_rows: int  # of a batch
+    groups: int  # row groups of the mesh; divides the rows of every batch
+    # True on CPUs. Other devices are fastest with `max_rows` rows; because they compile slowly,
+    # lengths are powers of two.
     cpu: bool
 
     @classmethod
-    def of(cls, mesh: Mesh, most: int) -> "Batching":
+    def for_mesh(cls, mesh: Mesh, max_rows: int) -> "Batching":
         """Returns the batching of a mesh."""
         groups = mesh.shape["data"] * mesh.shape["fsdp"]
-        return cls(most, groups, mesh.devices.flat[0].platform == "cpu")
+        return cls(max_rows, groups, mesh.devices.flat[0].platform == "cpu")
 
     def image_rows(self, images: int, side: int = SIDE) -> int:
-        """Returns the rows of a batch of images of `side` pixels, or of values except texts."""
+        """Returns the rows of a batch of images of `side` pixels, or of other values than texts."""
         rows = self._rows(IMAGES * max(1, (SIDE // side) ** 2), images)
         return next((few for few in rows if few >= images), rows[-1])
 
     def _rows(self, cached: int, values: int) -> list[int]:
-        """Returns the possible numbers of rows of a batch, ascending.
+        """Returns the possible numbers of rows of a batch for `values` values, ascending.
 
-        Args:
-          cached: number of rows that fit into a CPU's caches.
-          values: number of values of the call; other devices use few rows only if they hold all.
+        `cached` rows fit into a CPU's caches. Other devices use few rows only for few values.
         """
-        full = max(1, min(self.most, cached)) if self.cpu else self.most
+        full = max(1, min(self.max_rows, cached)) if self.cpu else self.max_rows
         rows = [few for few in FEW if few < full] + [full]
         if not self.cpu:
             rows = [next((few for few in rows if few >= values), full)]
@@ -106,7 +89,7 @@ class Batching:
         grid = steps(longest, 4 if fine else 1)
         price = max(x for texts, x in PRICES.items() if texts <= len(counts)) if self.cpu else 1
         fits_known = any(shape.length >= counts.max() for shape in known)
-        limit = max(MOST, len(known) + (0 if fits_known else 1))
+        limit = max(MAX_PROGRAMS, len(known) + (0 if fits_known else 1))
         while True:
             shapes = self._cheapest(counts, grid, known, price).shapes
             if len(known.union(shape for _, shape in shapes)) <= limit:
@@ -117,32 +100,28 @@ class Batching:
         self, counts: np.ndarray, grid: list[int], known: frozenset[Shape], price: int
     ) -> BatchPlan:
         """Finds the cheapest batches with the lengths of a grid, whose last one fits every text."""
-        # Number of texts that fit into no length, and into each length.
+        # fit[i] texts are at most as long as the i-th length, and best[i] are their batches; the
+        # first entries are for no length.
         fit = [0, *np.searchsorted(np.sort(counts), grid, side="right").tolist()]
-        best = [BatchPlan(0, ())]  # of the texts that fit into no length, and into each length
+        best = [BatchPlan(0, ())]
         for index, length in enumerate(grid):
             total = fit[index + 1]
             plans = [best[-1]] if total == fit[index] else []
-            for shorter, done in zip(best, fit, strict=False):
-                if done < total:
-                    rows = self._rows_of(length, total - done, len(counts))
-                    plan = _of_length(length, rows, total - done, known, price)
-                    cost, shapes = plan.cost + shorter.cost, plan.shapes + shorter.shapes
-                    plans.append(BatchPlan(cost, shapes))
+            for shorter, count in zip(best, fit, strict=False):
+                if count < total:
+                    # Larger batches of few texts would be further programs for the demo.
+                    few = FEW[-1] if total - count <= SEVERAL else TOKENS
+                    rows = self._rows(min(TOKENS // length, few), len(counts))
+                    plan = _plan_length(length, rows, total - count, known, price)
+                    plans.append(BatchPlan(plan.cost + shorter.cost, plan.shapes + shorter.shapes))
             best.append(min(plans))
         return best[-1]
 
-    def _rows_of(self, length: int, texts: int, call: int) -> list[int]:
-        """Returns the possible rows for texts of a length, in a call of `call` texts."""
-        # Few texts need no larger batches, which would be further programs for the demo.
-        cached = min(TOKENS // length, FEW[-1] if texts <= SEVERAL else TOKENS)
-        return self._rows(cached, call)
 
-
-def _of_length(
+def _plan_length(
     length: int, rows: list[int], texts: int, known: frozenset[Shape], price: int
 ) -> BatchPlan:
-    """Finds the cheapest batches of one length: large ones, and small ones for the remainder."""
+    """Finds the cheapest batches of one length: large batches, and small ones for the remainder."""
     plans = []
     for large in rows:
         for small in rows[: rows.index(large) + 1]:
@@ -158,11 +137,11 @@ def _of_length(
 
 
 def steps(longest: int, octave: int) -> list[int]:
-    """Returns lengths up to and with `longest`, at most `octave` between two powers of two.
+    """Returns lengths up to and including `longest`, at most `octave` between two powers of two.
 
     Lengths differ by at least four tokens, except for the last one.
     """
-    lengths, base = [], LEAST
+    lengths, base = [], MIN_LENGTH
     while base < longest:
         lengths += range(base, min(2 * base, longest), max(4, base // octave))
         base *= 2
@@ -174,14 +153,13 @@ def regrouped(
 ) -> Iterator[dict[str, Any]]:
     """Yields batches of texts of similar length, the longest of a block first.
 
+    The batches are as in `blocks`, in another order and of other sizes; padding rows are not valid.
+
     Args:
       blocks: batches of `data.pipeline.eval_batches`, of any size.
-      name: field name.
+      name: name of the text field.
       field: config of the text field.
       cut: True to remove padding.
-
-    Yields:
-      Batches as in `blocks`, in another order and of other sizes; padding rows are not valid.
     """
     known: frozenset[Shape] = frozenset()
     for block in blocks:
@@ -197,34 +175,31 @@ def regrouped(
         for rows, length in shapes:
             if not len(remaining):  # shorter texts have filled the batches of longer ones
                 break
-            chosen, remaining = remaining[:rows], remaining[rows:]
-            index = np.concatenate([chosen, np.repeat(chosen[:1], rows - len(chosen))])
+            selected, remaining = remaining[:rows], remaining[rows:]
+            index = np.concatenate([selected, np.repeat(selected[:1], rows - len(selected))])
             arrays = jax.tree.map(lambda x: x[index], dict(block[name]))  # noqa: B023
             yield {
                 name: field.trimmed(arrays, length) if cut else arrays,
                 "record": block["record"][index],
-                "valid": np.arange(rows) < len(chosen),
+                "valid": np.arange(rows) < len(selected),
             }
 
 
 class InOrder:
-    """Embeddings of n items that come in any order; in memory is one copy of dense ones.
-
-    Args:
-      count: n.
+    """Collects embeddings of `count` items that come in any order; stores dense ones once.
 
     Attributes:
-      present: True for items whose embeddings came, bool [n].
+      present: True for items whose embeddings came, bool [count].
     """
 
     def __init__(self, count: int) -> None:
         self.present = np.zeros(count, bool)
         self._dense: np.ndarray | None = None
         self._sparse: list[Any] = []
-        self._indices: list[np.ndarray] = []  # of the rows in `_sparse`
+        self._indices: list[np.ndarray] = []  # indices of the rows in `_sparse`
 
     def put(self, rows: Any, indices: np.ndarray) -> None:
-        """Stores embeddings [b, M, N], or CSR [b, V], of some items [b]."""
+        """Stores embeddings [b, M, N], or CSR [b, V], of items [b]."""
         self.present[indices] = True
         if scipy.sparse.issparse(rows):
             self._sparse.append(rows)
@@ -235,7 +210,6 @@ class InOrder:
         self._dense[indices] = rows
 
     def embeddings(self) -> Any:
-        """Returns the embeddings of the items that are present, in order."""
         if self._dense is not None:
             return self._dense if self.present.all() else self._dense[self.present]
         rows: Any = scipy.sparse.vstack(self._sparse, format="csr")

@@ -31,7 +31,7 @@ from big_retrieval.sparse.terms import Terms
 Embeddings = Any
 
 PAIRS = 32  # pairs per batch of Grad-CAM
-LARGEST_BATCH = 1024  # evaluation sets are small; a larger batch would be mostly padding
+MAX_BATCH = 1024  # a larger batch would be mostly padding in small evaluation sets
 
 
 class Encoder:
@@ -49,9 +49,9 @@ class Encoder:
     def __init__(self, model: RetrievalModel, mesh: Mesh, batch_size: int) -> None:
         self._mesh = mesh
         groups = self.row_multiple()
-        self.batch_size = groups * max(1, min(batch_size, LARGEST_BATCH) // groups)
+        self.batch_size = groups * max(1, min(batch_size, MAX_BATCH) // groups)
         self.rows = parallel.local_rows(mesh, self.batch_size)
-        self.batching = batching.Batching.of(mesh, self.batch_size)
+        self.batching = batching.Batching.for_mesh(mesh, self.batch_size)
         self._model = model
         replicated = parallel.replicated(mesh)
         self._apply = jax.jit(self._embeddings, out_shardings=replicated)
@@ -96,9 +96,6 @@ class Encoder:
         Returns:
           Activations [n, ...] (for transformers [n, L, W], with the padding of texts), and their
           record indices [n].
-
-        Raises:
-          UserError: the tower does not have the layer.
         """
         collections, outputs, records = variables(weights), [], []
         with parallel.use(self._mesh):
@@ -116,9 +113,6 @@ class Encoder:
 
         Args:
           arrays: n rows of both fields, as in a batch; the same on every process.
-
-        Raises:
-          UserError: a field or its tower does not fit.
         """
         if reason := self.gradcam_obstacle(text, image):
             raise UserError(reason)
@@ -136,7 +130,7 @@ class Encoder:
         return jax.tree.map(lambda *parts: np.concatenate(parts), *results)
 
     def gradcam_obstacle(self, text: str, image: str) -> str:
-        """Returns the reason why there is no Grad-CAM of two fields; "" if there is."""
+        """Returns the reason why two fields have no Grad-CAM; "" if they have it."""
         return gradcam.obstacle(self._model, text, image)
 
     def terms(self, field: str) -> Terms | None:
@@ -149,7 +143,7 @@ class Encoder:
         return head is not None and head.normalise
 
     def _pools_padding(self, field: str) -> bool:
-        """Returns True if padding changes the embeddings, so that it must be kept."""
+        """Returns True if padding changes the embeddings, so that it must stay."""
         head = lexical_head(self._model.fields, field)
         return head is not None and head.pool_padding
 
@@ -186,13 +180,10 @@ class Encoder:
         Returns:
           Embeddings [n, M, N] (for a lexical field, gated CSR [n, V]) and their record indices [n],
           ascending; texts of a record in its order. Values that cannot be encoded are left out.
-
-        Raises:
-          UserError: the source has no value for the field.
         """
         part, items = self._model.fields[field], eval_items(source, reader)  # [n, 2]
         if not len(items):
-            raise UserError(f"{source.name} has nothing for the field {field!r} to encode.")
+            raise UserError(f"{source.name} has no value for field {field!r}.")
         encoded = batching.InOrder(len(items))
         noun = {"text": "texts", "image": "images"}.get(part.modality, "values")
         with progress_bar(noun, len(items), shown=progress) as bar:
@@ -221,8 +212,8 @@ class Encoder:
             size = self.batching.image_rows(len(items), getattr(part, "size", batching.SIDE))
         rows = parallel.local_rows(self._mesh, size)
 
-        def numbered(number: int, block: Mapping[str, Any]) -> dict[str, Any]:
-            indices = (number * size + rows).astype(np.int32)
+        def add_indices(block_index: int, block: Mapping[str, Any]) -> dict[str, Any]:
+            indices = (block_index * size + rows).astype(np.int32)
             arrays = {field: block[field], "valid": block["valid"], "record": indices}
             return parallel.gather_rows(arrays, self._mesh, size) if is_text else arrays
 
@@ -230,7 +221,7 @@ class Encoder:
             source, {field: reader}, field=field, batch_size=size, rows=rows, items=items,
             reading=reading,
         )  # fmt: skip
-        batches = itertools.starmap(numbered, enumerate(blocks))
+        batches = itertools.starmap(add_indices, enumerate(blocks))
         if is_text:
             batches = batching.regrouped(batches, field, part, self.batching, cut)
         for arrays in batches:
@@ -243,10 +234,7 @@ class Encoder:
         batches: Iterable[Batch],
         collect: Callable[[Embeddings, np.ndarray], None],
     ) -> None:
-        """Hands embeddings of valid rows and their `document_id` to `collect`, batch by batch.
-
-        The host prepares a batch while the devices compute the one before.
-        """
+        """Passes embeddings of valid rows and their `document_id` to `collect`."""
         collections, terms = variables(weights), self.terms(field)
 
         def finish(computed: Any) -> None:
@@ -256,14 +244,14 @@ class Encoder:
             activity.beat()
 
         with parallel.use(self._mesh):
-            before = None
+            previous = None  # the host prepares a batch while the devices compute the previous one
             for batch in batches:
                 computed = self._apply(collections, batch)
-                if before is not None:
-                    finish(before)
-                before = computed
-            if before is not None:
-                finish(before)
+                if previous is not None:
+                    finish(previous)
+                previous = computed
+            if previous is not None:
+                finish(previous)
 
     def map_rows(self, function: Callable[..., Any], rows: Iterable[np.ndarray], *rest: Any) -> Any:
         """Applies a function to row-sharded and replicated arrays; returns numpy arrays.
@@ -295,14 +283,12 @@ class Encoder:
 
 
 def concatenate(embeddings: Sequence[Embeddings]) -> Embeddings:
-    """Concatenates the embeddings of several batches."""
     if isinstance(embeddings[0], np.ndarray):
         return np.concatenate(embeddings)
     return scipy.sparse.vstack(embeddings, format="csr")
 
 
 def _sparse(rows: Any, width: int) -> scipy.sparse.csr_array:
-    """Converts lexical embeddings of a batch, dense or sparse, to CSR."""
     if isinstance(rows, gate.SparseRows):
         return gate.to_csr(np.asarray(rows.values), np.asarray(rows.terms), width)
     return scipy.sparse.csr_array(rows.astype(np.float32))

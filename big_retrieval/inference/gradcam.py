@@ -31,31 +31,23 @@ TOWERS: dict[str, Any] = {"image": ViT, "text": Bert}  # supported tower by moda
 
 
 class Relevance(NamedTuple):
-    """Values for the whole score and for each of its M pairs of class tokens (sub-spheres).
+    """Values for the whole score and for each of its M pairs of class tokens (sub-spheres)."""
 
-    Attributes:
-      whole: [n, ...].
-      pairs: [n, M, ...].
-    """
-
-    whole: Any
-    pairs: Any
+    whole: Any  # [n, ...]
+    pairs: Any  # [n, M, ...]
 
 
 class GradCam(NamedTuple):
     """Scores of n pairs of an image and a text, and the relevance of patches and words.
 
     Relevances are signed; a Grad-CAM map is their positive part (`positive`).
-
-    Attributes:
-      scores: scores of the topology, without the logit scale, [n] and [n, M]. Inner products of
-        pairs add up to the whole score.
-      image: relevance of the patches, row by row, [n, R, R] and [n, M, R, R].
-      text: relevance of the text's ids, [n, L] and [n, M, L]; 0 at class tokens and padding.
     """
 
+    # Scores of the topology, without the logit scale, [n] and [n, M]. Inner products of pairs add
+    # up to the whole score.
     scores: Relevance
-    image: Relevance
+    image: Relevance  # relevance of the patches, row by row, [n, R, R] and [n, M, R, R]
+    # Relevance of the text's ids, [n, L] and [n, M, L]; 0 at class tokens and padding
     text: Relevance
 
     def positive(self) -> "GradCam":
@@ -67,43 +59,34 @@ class GradCam(NamedTuple):
 
 
 class _Layer(NamedTuple):
-    """Location of the activations of a field.
+    """Location of the activations of a field."""
 
-    Attributes:
-      path: path of a Linen module.
-      output: True if the activations are the module's result, False for its first argument.
-      shape: shape of one row, [L, W].
-    """
-
-    path: tuple[str, ...]
-    output: bool
-    shape: tuple[int, int]
+    path: tuple[str, ...]  # path of a Linen module
+    output: bool  # True for the module's result, False for its first argument
+    shape: tuple[int, int]  # shape of one row, [L, W]
 
 
 def obstacle(model: RetrievalModel, text: str, image: str) -> str:
     """Returns the reason why a model has no Grad-CAM for two fields; "" if it has."""
     if model.topology not in similarity.TOPOLOGIES:
-        known = ", ".join(similarity.TOPOLOGIES)
-        return (
-            f"Grad-CAM takes scores of pairs of class tokens from the topologies {known}; this "
-            f"model has {model.topology!r}."
-        )
+        choices = ", ".join(similarity.TOPOLOGIES)
+        return f"Grad-CAM needs one of the topologies {choices}; the model has {model.topology!r}."
     for name, modality in ((text, "text"), (image, "image")):
         if name not in model.fields or model.fields[name].modality != modality:
-            known = [key for key, field in model.fields.items() if field.modality == modality]
-            have = f"its {modality} fields are {', '.join(known)}" if known else "it has none"
-            return f"Grad-CAM: the model has no {modality} field {name!r}; {have}."
+            names = [key for key, field in model.fields.items() if field.modality == modality]
+            available = ", ".join(names) or "none"
+            return f"Grad-CAM: the model has no {modality} field {name!r}. It has: {available}."
         tower = _tower(model, name)
         if model.fields[name].head.lexical:
             return (
-                f"Grad-CAM is of dense embeddings, but the field {name!r} has a lexical head: its "
-                "words explain it (explain.shared, big-retrieval explain --with)."
+                f"Grad-CAM needs dense embeddings, but field {name!r} has a lexical head. Use "
+                "explain.shared or `big-retrieval explain --with`."
             )
         if not isinstance(tower, TOWERS[modality]) or tower.pool == "none":
-            gives = ", which gives all positions" if isinstance(tower, TOWERS[modality]) else ""
+            pool = ", pool 'none'" if isinstance(tower, TOWERS[modality]) else ""
             return (
                 "Grad-CAM needs the class tokens, or the mean of all tokens, of a 'vit' and a "
-                f"'bert' tower; the field {name!r} has a tower of the type {tower.type!r}{gives}."
+                f"'bert' tower. Field {name!r} has a tower of the type {tower.type!r}{pool}."
             )
     return ""
 
@@ -227,7 +210,7 @@ def _weighted(slopes: jax.Array, activations: jax.Array, tokens: jax.Array) -> j
     Args:
       slopes: ds/dA, [n, L', W].
       activations: A, [n, L', W].
-      tokens: positions that count, bool [n, L']; others get 0.
+      tokens: included positions, bool [n, L']; others get 0.
     """
     dtype = jnp.promote_types(slopes.dtype, jnp.float32)
     share = tokens / jnp.maximum(jnp.sum(tokens, axis=1, keepdims=True), 1).astype(dtype)

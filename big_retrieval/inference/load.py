@@ -28,19 +28,15 @@ from big_retrieval.sparse.terms import Terms
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """Model of a checkpoint, with its tokenizer and preprocessing.
-
-    Attributes:
-      weights: parameters, or their running average if the run has one; running averages of batch
-        norms under `batch_stats`.
-      encoder: encodes on this machine's devices.
-    """
+    """Model of a checkpoint, with its tokenizer and preprocessing."""
 
     folder: Path
     config: Config
     tokenizer: FixedLengthTokenizer
+    # Parameters, or their running average if the run has one; running averages of batch norms are
+    # under `batch_stats`
     weights: Any
-    encoder: Encoder
+    encoder: Encoder  # encodes on this machine's devices
 
     def __repr__(self) -> str:
         fields = [f"{name} ({x.modality}, {x.side})" for name, x in self.config.encoded.items()]
@@ -67,16 +63,16 @@ class TrainedModel:
         part: Any = self._field(field)
         if part.modality != "text":
             raise UserError(
-                f"the field {field!r} has the type {part.type!r} and reads no texts. Name a text "
-                "field by field=..., or use `encode(values, field)`."
+                f"Field {field!r} has the type {part.type!r}, not text. Name a text field by "
+                "field=..., or use `encode(values, field)`."
             )
         texts = _texts(texts, field)
         # Texts of similar length share a block.
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
         if titles and not getattr(part, "title", ""):
-            raise UserError(f"the field {field!r} has no titles; leave `titles` out.")
+            raise UserError(f"Field {field!r} has no titles. Remove `titles`.")
         if titles and (isinstance(titles, str) or len(titles) != len(texts)):
-            raise UserError(f"{len(texts)} texts need a list of as many titles, or none.")
+            raise UserError(f"{len(texts)} texts need a list of {len(texts)} titles, or no titles.")
         ordered = TextRecords(
             [texts[i] for i in order],
             column=part.column,
@@ -98,7 +94,7 @@ class TrainedModel:
           UserError: there are no images, one cannot be read, or the image field is missing.
         """
         if self._field(field).modality == "text":
-            raise UserError(f"the field {field!r} is a text field; name an image field.")
+            raise UserError(f"Field {field!r} is a text field. Name an image field.")
         return self.encode(images, field, progress)
 
     def encode(self, values: Sequence[Any], field: str, progress: bool | None = None) -> Embeddings:
@@ -116,60 +112,45 @@ class TrainedModel:
         embeddings, records = self._encode(source, field, progress)
         missing = set(range(len(source))) - set(records.tolist())
         if missing:
-            raise UserError(f"value {min(missing)} for the field {field!r} is empty; leave it out.")
+            raise UserError(f"Value {min(missing)} for field {field!r} is empty. Remove it.")
         return embeddings
 
     def features(self, values: Sequence[Any], field: str, layer: str | int | None = "final") -> Any:
-        """Computes the activations [n, ...] of a layer of a field's tower; see `Encoder.features`.
-
-        Raises:
-          UserError: as in `encode`, or the tower does not have the layer.
-        """
+        """Computes activations [n, ...] of a layer of a field's tower; see `Encoder.features`."""
         source = self._in_memory(values, field)
         readers = {field: self._reader(source, field)}
         batches = eval_batches(source, readers, field=field, batch_size=self.encoder.batch_size)
         return self.encoder.features(self.weights, field, batches, layer)[0]
 
     def terms(self, field: str = "text") -> Terms:
-        """Returns the word pieces of a lexical field's columns.
-
-        Raises:
-          UserError: the field is missing, or has no lexical head.
-        """
+        """Returns the word pieces of a lexical field; raises a UserError for other fields."""
         self._field(field)
         terms = self.encoder.terms(field)
         if terms is None:
-            raise UserError(f"the field {field!r} has no lexical head, so no vocabulary columns.")
+            raise UserError(f"Field {field!r} has no lexical head, so no terms.")
         return terms
 
     def score(self, a: Embeddings, b: Embeddings) -> np.ndarray:
         """Scores embeddings [rows, ...] with embeddings [columns, ...]: [rows, columns].
 
         Higher is closer. Scores are not multiplied by the logit scale.
-
-        Raises:
-          UserError: an argument is not an array, or the fields cannot be compared.
         """
         for name, value in (("first", a), ("second", b)):
             if not hasattr(value, "shape") and not isinstance(value, list | tuple):
                 raise UserError(
-                    f"the {name} argument is {value!r:.80}, not embeddings: give what "
-                    "encode_texts, encode_images or encode return."
+                    f"The {name} argument is {value!r:.80}. Use embeddings from encode_texts, "
+                    "encode_images or encode."
                 )
         if scipy.sparse.issparse(a) != scipy.sparse.issparse(b):
-            raise UserError(
-                "embeddings of a lexical field cannot be compared with those of another."
-            )
+            raise UserError("Cannot compare embeddings of a lexical field and a dense field.")
         if scipy.sparse.issparse(a):
             return (a @ b.T).toarray()
         return np.asarray(topology_part(self.config.topology).score(jnp.asarray(a), jnp.asarray(b)))
 
     def _field(self, field: str) -> Field:
         if field not in self.config.encoded:
-            known = ", ".join(sorted(self.config.encoded))
-            raise UserError(
-                f"the model has no field {field!r}; it has: {known}. Name one by field=..."
-            )
+            available = ", ".join(sorted(self.config.encoded))
+            raise UserError(f"The model has no field {field!r}. Use field=... with: {available}.")
         return self.config.fields[field]
 
     def _in_memory(self, values: Sequence[Any], field: str) -> Any:
@@ -181,13 +162,12 @@ class TrainedModel:
     def _encode(
         self, source: Any, field: str, progress: bool | None
     ) -> tuple[Embeddings, np.ndarray]:
-        """Encodes a source; returns embeddings and their records."""
         reader = self._reader(source, field)
         return self.encoder.encode(self.weights, field, source, reader, progress=progress)
 
     def _reader(self, source: Any, field: str) -> FieldReader:
         if not len(source):
-            raise UserError(f"there is nothing to encode: give at least one {field}.")
+            raise UserError(f"Nothing to encode: no value for field {field!r}.")
         return make_readers(self.config, self.tokenizer)[field]
 
 
@@ -197,13 +177,11 @@ def _texts(values: Any, field: str) -> list[str]:
     try:
         texts = [values] if isinstance(values, str) else list(values)
     except TypeError:
-        raise UserError(
-            f"{values!r} for the field {field!r} is no text, and no list of texts."
-        ) from None
+        raise UserError(f"Not a text or a list of texts for field {field!r}: {values!r}.") from None
     for index, text in enumerate(texts):
         if not isinstance(text, str):
             raise UserError(
-                f"value {index} for the field {field!r} is {text!r}; give a text, or '' for none."
+                f"Value {index} for field {field!r} is {text!r}. Use a text, or '' if missing."
             )
     return texts
 
@@ -227,7 +205,7 @@ def load(
         itself. User-defined evaluators are only needed to evaluate.
 
     Raises:
-      UserError: there is no usable checkpoint, or a plugin cannot be imported.
+      UserError: no checkpoint can be used, or a plugin cannot be imported.
     """
     for plugin in plugins:
         registry.import_file(Path(plugin))
@@ -235,7 +213,6 @@ def load(
 
 
 def _read(folder: Path) -> tuple[Path, Config, FixedLengthTokenizer, Any]:
-    """Returns the folder, and its config, tokenizer and weights."""
     config = read_config(folder)
     tokenizer = FixedLengthTokenizer.load(folder / "tokenizer.json")
     return folder, config, tokenizer, restore_weights(folder, config)

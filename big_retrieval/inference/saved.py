@@ -1,4 +1,4 @@
-"""Contents of checkpoint folders without the model: the folder to use, config, arrays."""
+"""Contents of checkpoint folders without the model: checkpoint choice, config, arrays."""
 
 import json
 import logging
@@ -21,19 +21,14 @@ log = logging.getLogger(__name__)
 
 
 def read_from(path: str | Path, read: Callable[[Path], T], step: int | None = None) -> T:
-    """Reads from the checkpoint that `find` returns; if it is pruned meanwhile, from the next one.
-
-    Args:
-      path, step: as in `find`.
-      read: called with the checkpoint folder.
-    """
+    """Calls `read` with the folder of `find`, or of the next checkpoint if it is pruned then."""
     folder = find(path, step)
     try:
         return read(folder)
     except Exception:
         if (folder / manifest.MANIFEST).is_file():
             raise
-        log.info(f"{folder} was removed by its run while it was read: looking again")
+        log.info(f"{folder} was removed by its run while it was read: reading the next checkpoint")
         return read_from(path, read, step)
 
 
@@ -45,15 +40,15 @@ def find(path: str | Path, step: int | None = None) -> Path:
       step: step of the checkpoint; None as in `load`.
 
     Raises:
-      UserError: there is no usable checkpoint.
+      UserError: no checkpoint can be used.
     """
     root = Path(path)
     if not root.is_dir():
-        raise UserError(f"{root} is no folder; give a run folder or a checkpoint folder.")
-    if (root / "index.json").is_file():  # of retrieval/folder.py
+        raise UserError(f"No folder {root}. Give a run folder or a checkpoint folder.")
+    if (root / "index.json").is_file():  # as in retrieval/folder.py
         raise UserError(
-            f"{root} is an index, not a model: open it with big_retrieval.retrieval.open_index(...)"
-            f" or big-retrieval search --index={root}."
+            f"{root} is an index, not a model. Open it with big_retrieval.retrieval.open_index or "
+            f"`big-retrieval search --index={root}`."
         )
     if not (root / "checkpoints").is_dir():
         return manifest.newest_intact(root, step)
@@ -63,9 +58,9 @@ def find(path: str | Path, step: int | None = None) -> Path:
     newest = max(manifest.step_of(path.name) or 0 for path in checkpoints.iterdir())
     complete = (checkpoints / str(newest) / manifest.MANIFEST).is_file()
     if step is None and not complete:
-        log.info(f"using step {folder.name} of {root}; the save of step {newest} is not finished")
+        log.info(f"using step {folder.name} of {root}: step {newest} is not completely saved")
     elif step is None and int(folder.name) != newest and int(folder.name) == evaluated_step:
-        log.info(f"using step {folder.name} of {root}, the best, which results.json describes")
+        log.info(f"using step {folder.name} of {root}, the best step, as in results.json")
     return folder
 
 
@@ -80,22 +75,18 @@ def _evaluated_step(run: Path, checkpoints: Path) -> int | None:
 
 
 def read_config(folder: Path) -> Config:
-    """Reads config.json of a run or checkpoint folder.
-
-    Raises:
-      UserError: the file is missing, damaged, or from another version of this package.
-    """
+    """Reads config.json of a run or checkpoint folder; raises a UserError if that fails."""
     path = folder / "config.json"
     try:
         return configs.load_saved(json.loads(path.read_text()))
-    except OSError as problem:
-        raise UserError(f"{path} cannot be read: {problem.strerror}.") from None
+    except OSError as error:
+        raise UserError(f"Cannot read {path}: {error.strerror}.") from None
     except (ValueError, RecursionError):
-        raise UserError(f"{path} is not readable JSON; restore it.") from None
+        raise UserError(f"{path} is not readable JSON. Restore it.") from None
     except PluginNeeded:
         raise
-    except UserError as problem:
-        raise UserError(f"{path} is no configuration of this version: {problem}") from None
+    except UserError as error:
+        raise UserError(f"{path} is not a config of this version: {error}") from None
 
 
 def restore_weights(folder: Path, config: Config) -> Any:

@@ -10,7 +10,7 @@ embeddings (`dense.py`). `making.py` and `searching.py` add a model for the comm
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from big_retrieval.retrieval.dense import DenseIndex
@@ -19,20 +19,16 @@ if TYPE_CHECKING:
 __all__ = ["open_index"]
 
 
-def open_index(
-    folder: str | Path, *, verify: bool = False, engine: str = "exact"
-) -> "InvertedIndex | DenseIndex":
+def open_index(folder: str | Path, *, verify: bool = False) -> "InvertedIndex | DenseIndex":
     """Opens an index folder of either kind; its arrays are mapped into memory, not read.
 
     Args:
       verify: True to verify the checksum of every file, which reads all of them.
-      engine: "exact", or "faiss" for a dense index (the extra `faiss` installs it).
 
     Raises:
-      UserError: it is no index, damaged, of another version, was replaced while it was opened, or
-        does not have this engine.
+      UserError: the folder is not an index, is damaged, has another format version, or was
+        replaced while it was opened.
     """
-    from big_retrieval.errors import UserError
     from big_retrieval.retrieval import folder as folders
 
     path = Path(folder)
@@ -41,11 +37,7 @@ def open_index(
     if about.kind == folders.DENSE:
         from big_retrieval.retrieval.dense import DenseIndex  # imports jax, which takes a while
 
-        index: Any = DenseIndex(path, about, engine=engine)
-    elif engine != "exact":
-        raise UserError(
-            f"--engine={engine} is for dense indexes, and {folder} is lexical. Leave --engine out."
-        )
+        index = DenseIndex(path, about)
     else:
         from big_retrieval.retrieval.inverted import InvertedIndex
 

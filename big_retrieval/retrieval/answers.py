@@ -8,11 +8,7 @@ from big_retrieval.runtime import screen
 
 
 def answer(searcher: IndexSearcher, query: str, depth: int) -> None:
-    """Prints at most `depth` documents for a query, a text or an image's file.
-
-    Raises:
-      UserError: the image cannot be read.
-    """
+    """Prints at most `depth` documents for a query, a text or the path of an image."""
     try:
         results = searcher.show(query, depth)
     except Damaged as error:
@@ -26,15 +22,15 @@ def answer(searcher: IndexSearcher, query: str, depth: int) -> None:
         for line in lines:
             print(screen.visible(line).replace("\n", "\\n"))
     if not results:
-        print("nothing found: no document shares a word with the query")
+        print("no results: no document shares a word with the query")
     sys.stdout.flush()
 
 
 def converse(searcher: IndexSearcher, depth: int) -> None:
     """Answers every line of standard input, a terminal or a pipe.
 
-    An error in a line is printed, and the next line is read. Reading ends if the reader of the
-    results is gone (`| head -1`).
+    Prints an error of a line and continues. Ends if the reader of the results is closed (`| head
+    -1`).
     """
     terminal = sys.stdin.isatty()
     if terminal:

@@ -1,12 +1,10 @@
 """A dense index: embeddings of documents on the disk, searched exactly and block by block.
 
 The model's topology gives the scores (`similarity.py`), compiled for the devices of this machine.
-If the score is an inner product, the library faiss can search instead.
 """
 
 import dataclasses
 import functools
-import importlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -15,7 +13,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from big_retrieval import similarity
 from big_retrieval.config.topologies import Topology, topology_part
 from big_retrieval.errors import PluginNeeded, UserError
 from big_retrieval.evals.ranks import best_of
@@ -29,7 +26,6 @@ from big_retrieval.retrieval.folder import DENSE, REBUILD, About
 CHUNK = 256  # queries at a time
 SCORES = 2**24  # maximum number of scores in memory
 RESIDENT = 4 * 2**30  # maximum bytes of embeddings that stay on the devices between searches
-ENGINES = ("exact", "faiss")
 
 
 def build(folder: Path, batches: Iterable[np.ndarray], about: About) -> About:
@@ -42,9 +38,6 @@ def build(folder: Path, batches: Iterable[np.ndarray], about: About) -> About:
 
     Returns:
       `about` with kind and number of documents.
-
-    Raises:
-      UserError: there is no batch, a value is not finite, or batches differ in M or N.
     """
     topology_part(about.topology)
     writer: ArrayWriter | None = None
@@ -52,21 +45,21 @@ def build(folder: Path, batches: Iterable[np.ndarray], about: About) -> About:
         writer = writer or ArrayWriter(folder / "embeddings.npy", np.float32, embeddings.shape[1:])
         if embeddings.ndim != 3 or embeddings.shape[1:] != writer.shape:
             raise UserError(
-                f"embeddings have the shape {embeddings.shape[1:]} after {writer.shape}: encode "
+                f"Embeddings have the shape {embeddings.shape[1:]} after {writer.shape}. Encode "
                 "all documents with one model."
             )
         if not np.isfinite(embeddings).all():
             row = int(np.argmin(np.isfinite(embeddings).all((1, 2))))
-            raise UserError(f"document {writer.rows + row} has an embedding that is not finite.")
+            raise UserError(f"The embedding of document {writer.rows + row} is not finite.")
         writer.append(embeddings)
     if writer is None:
-        raise UserError("there are no documents to index.")
+        raise UserError("No documents to index.")
     writer.close()
     return dataclasses.replace(about, kind=DENSE, documents=writer.rows)
 
 
 def join(folder: Path, parts: Sequence[Path], about: About) -> About:
-    """Joins `parts`, folders of dense indexes of consecutive documents, as `build` does."""
+    """Joins dense indexes of consecutive documents as `build` of all documents."""
 
     def blocks() -> Iterator[np.ndarray]:
         for part in parts:
@@ -79,7 +72,7 @@ def join(folder: Path, parts: Sequence[Path], about: About) -> About:
 
 
 def _topology(about: About) -> Topology:
-    """Returns the topology of an index; if it is unknown, the error names its run's plugin."""
+    """Returns the topology of an index; an unknown one raises an error that names its plugin."""
     try:
         return topology_part(about.topology)
     except UserError as unknown:
@@ -88,28 +81,17 @@ def _topology(about: About) -> Topology:
         except PluginNeeded:
             raise
         except UserError:  # the run is missing
-            raise unknown from None
-        raise
+            pass
+        raise unknown from None
 
 
 class DenseIndex:
-    """An opened dense index.
+    """An opened dense index with the rows (`store`) and ids of its documents.
 
-    Args:
-      folder: the index, checked by `folder.open_folder`.
-      about: result of `folder.open_folder`.
-      engine: "exact", or "faiss", which copies all embeddings into memory.
-
-    Attributes:
-      store: rows of the documents, as of `DocumentRow.stored`.
-      ids: ids of the documents.
-
-    Raises:
-      UserError: its files do not fit together; or faiss is not installed, or does not have the
-        topology's score.
+    `folder` and `about` come from `folder.open_folder`.
     """
 
-    def __init__(self, folder: Path, about: About, *, engine: str = "exact"):
+    def __init__(self, folder: Path, about: About):
         self.folder, self.about, self.stamp = folder, about, folders.stamp(folder)
         self.store = IndexStore(folder)
         self.ids = StoredTexts(self.store, "id")
@@ -117,19 +99,15 @@ class DenseIndex:
         self._embeddings = open_array(folder / "embeddings.npy", np.float32, 3)
         self._topology = _topology(about)
         if len(self.embeddings) != about.documents or len(self.ids) != about.documents:
-            raise UserError(f"the files of the index {folder} do not fit together; {REBUILD}.")
-        if engine not in ENGINES:
-            raise UserError(f"the engine {engine!r} is unknown; known: {', '.join(ENGINES)}.")
-        self._faiss: Any = self._make_faiss() if engine == "faiss" else None
+            raise UserError(f"The files of index {folder} do not fit together. {REBUILD}.")
         self._blocks: dict[tuple[int, int], jax.Array] = {}
 
     def __len__(self) -> int:
-        """Returns the number of documents."""
         return self.about.documents
 
     @property
     def embeddings(self) -> np.ndarray:
-        """Embeddings of all documents, float32 [D, M, N], mapped; an error if the file changed."""
+        """Embeddings of all documents, float32 [D, M, N], mapped; fails if the file was changed."""
         self._file.check()
         return self._embeddings
 
@@ -141,9 +119,9 @@ class DenseIndex:
           depth: maximum number of documents per query.
 
         Returns:
-          Document indices, int64 [q, depth], best first, and among equal scores the lower index
-          first (with faiss, only among the documents it returns); and their scores, float32 [q,
-          depth]. The rest is -1 and -inf if there are fewer documents.
+          Document indices int64 [q, depth], best first (the lower index first for equal scores),
+          and their scores, float32 [q, depth]. Missing documents have the index -1 and the score
+          -inf.
 
         Raises:
           UserError: embeddings have another shape or are not finite, or depth is below 1.
@@ -152,22 +130,21 @@ class DenseIndex:
         queries = np.asarray(queries, np.float32)
         if queries.shape[1:] != self.embeddings.shape[1:]:
             raise UserError(
-                f"queries have embeddings of shape {queries.shape[1:]}, the index {self.folder} "
-                f"has {self.embeddings.shape[1:]}: encode queries with the model of the index."
+                f"Queries have embeddings of shape {queries.shape[1:]}, but index {self.folder} "
+                f"has {self.embeddings.shape[1:]}. Encode queries with the model of the index."
             )
         if not np.isfinite(queries).all():
-            raise UserError("a query has an embedding that is not finite; the model is damaged.")
+            raise UserError("The embedding of a query is not finite: the model is damaged.")
         numbers = np.full((len(queries), depth), -1, np.int64)
         scores = np.full(numbers.shape, -np.inf, np.float32)
-        search = self._exact if self._faiss is None else self._by_faiss
         for start in range(0, len(queries), CHUNK):
-            hits, values = search(queries[start : start + CHUNK], min(depth, len(self)))
+            hits, values = self._search(queries[start : start + CHUNK], min(depth, len(self)))
             rows = slice(start, start + len(hits))
             numbers[rows, : hits.shape[1]], scores[rows, : hits.shape[1]] = hits, values
         return numbers, scores
 
-    def _exact(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the best documents of some queries, block by block: [C, depth] each."""
+    def _search(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the best documents of at most `CHUNK` queries, [C, depth] each."""
         count = len(queries)
         rows = 1 << (count - 1).bit_length()  # few shapes, so that few programs are compiled
         padded = np.zeros((rows, *queries.shape[1:]), np.float32)
@@ -192,51 +169,25 @@ class DenseIndex:
         if block is None:
             block = jax.device_put(embeddings[start:stop], may_alias=True)
             if embeddings.nbytes <= RESIDENT:
-                # Other numbers of queries need other blocks. Without this, devices would hold
-                # documents several times.
+                # The block size depends on the number of queries. Dropping overlapping blocks keeps
+                # every document on the devices once.
                 self._blocks = {
-                    key: kept
-                    for key, kept in self._blocks.items()
+                    key: value
+                    for key, value in self._blocks.items()
                     if key[1] <= start or stop <= key[0]
                 }
                 self._blocks[start, stop] = block
         return block
 
-    def _by_faiss(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
-        flat = np.ascontiguousarray(queries.reshape(len(queries), -1))
-        values, hits = self._faiss.search(flat, depth)
-        return _best(hits, values, depth)
-
-    def _make_faiss(self) -> Any:
-        """Builds a flat faiss index of all embeddings."""
-        if not isinstance(self._topology, similarity.FlatProduct):
-            raise UserError(
-                f"faiss has inner products, not the score of topology {self.about.topology!r}. "
-                "Use --engine=exact."
-            )
-        try:
-            faiss: Any = importlib.import_module("faiss")
-        except ImportError:
-            raise UserError(
-                "the library faiss is not installed: install the extra big_retrieval[faiss], or "
-                "use --engine=exact."
-            ) from None
-        size = math.prod(self.embeddings.shape[1:])
-        index: Any = faiss.IndexFlatIP(size)
-        for start in range(0, len(self), 2**16):
-            block = self.embeddings[start : start + 2**16]
-            index.add(np.ascontiguousarray(block.reshape(len(block), size)))
-        return index
-
 
 @functools.lru_cache(maxsize=64)
 def _compiled(score: Callable[..., jax.Array], depth: int) -> Callable[..., Any]:
-    """Compiles the function of queries and a block to the block's best documents and scores."""
+    """Compiles (queries, block of documents) -> best documents and scores of the block."""
     best = best_of(score, depth)
     return jax.jit(lambda queries, block: best(queries, None, block)[:2])
 
 
 def _best(numbers: np.ndarray, scores: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
-    """Sorts hits, the lower index of equal scores first: [C, depth] each."""
+    """Sorts hits, the lower index first for equal scores: [C, depth] each."""
     order = np.lexsort((numbers, -scores), axis=1)[:, :depth]
     return np.take_along_axis(numbers, order, axis=1), np.take_along_axis(scores, order, axis=1)

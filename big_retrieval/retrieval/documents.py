@@ -1,4 +1,4 @@
-"""Documents and queries of files: ids, values to encode, and texts that results show."""
+"""Documents and queries from files: ids, values to encode, and texts that results show."""
 
 import dataclasses
 import logging
@@ -28,61 +28,44 @@ HEADERLESS = ("id", TEXT, "title")  # cells of MS MARCO's files, which have no h
 
 @dataclass(frozen=True)
 class DocumentReader:
-    """Columns of a file to read.
+    """Columns of a file to read, by field of the model."""
 
-    Attributes:
-      what: "documents" or "queries", for messages.
-      texts: columns of a text, which are joined, by field of the model.
-      titles: column of the text's title, by field.
-      images: column of the image, by field.
-      show: column that results show; empty for the first text, or the path of an image.
-      id: column of ids; empty for one of `IDS`, or else the file's name and a number.
-      join: separator of the columns of a text.
-      own: True if the columns of texts come from the model's config, not from the user. A single
-        column of texts may then be called `TEXT` in a file.
-      own_image: the same for the column of images, which may be called `IMAGE`.
-    """
-
-    what: str
-    texts: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    noun: str  # "documents" or "queries", for messages
+    texts: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)  # joined columns
     titles: Mapping[str, str] = dataclasses.field(default_factory=dict)
     images: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    show: str = ""
-    id: str = ""
-    join: str = " "
+    show: str = ""  # column that results show; empty for the first text, or the path of an image
+    id: str = ""  # column of ids; empty for one of `IDS`, or else the file's name and a number
+    join: str = " "  # separator of the columns of a text
+    # True if the columns come from the model's config, not from flags. Files may then have one
+    # column of texts with the name `TEXT`, and a column of images with the name `IMAGE`.
     own: bool = False
     own_image: bool = False
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All columns of values."""
         texts = (column for names in self.texts.values() for column in names)
         return (*texts, *self.titles.values(), *self.images.values())
 
 
 @dataclass(frozen=True)
 class DocumentRow:
-    """One record.
-
-    Attributes:
-      values: value by field: a text, a pair of title and text if the field has titles, or an image
-        as for `encode_images`; None if the record has none.
-      shown: text of a search result, such as the beginning of the document.
-      index: record index.
-    """
+    """One record."""
 
     id: str
+    # Value by field: a text, a pair of title and text if the field has titles, or an image as for
+    # `encode_images`; None if the record has no value
     values: dict[str, Any]
-    shown: str = ""
-    index: int = 0
+    shown: str = ""  # text of a search result, such as the beginning of the document
+    index: int = 0  # record index
 
     def stored(self) -> Record:
         """Returns the row of an index's store.
 
-        Columns are `row`, `id`, `shown`, the whole `text`, and the path of the `image`; `inside` is
-        True if an image is not a file, but in a file of many.
+        Columns are `row`, `id`, `shown`, the whole `text`, and the path of the `image`. `inside` is
+        True if an image is inside a file of many images.
         """
-        name = self.id.encode("utf-8", "replace").decode()  # files may have names in other codes
+        name = self.id.encode("utf-8", "replace").decode()  # file names may not be UTF-8
         row: Record = {"row": self.index, "id": name, "shown": self.shown}
         texts: list[str] = []
         for value in self.values.values():
@@ -106,15 +89,11 @@ def open_records(
 
     Returns:
       The records, and the reader with the columns of texts and ids that the files have.
-
-    Raises:
-      UserError: a file is missing, of unknown format or empty, or lacks a column; or --id names the
-        column of images.
     """
     paths = open_files.files_of_flag(flag, patterns)
     image = tuple(dict.fromkeys(reader.images.values()))
     if len(image) > 1:
-        raise UserError(f"--{flag}: images are read from one column, not from {', '.join(image)}.")
+        raise UserError(f"--{flag} has several columns of images: {', '.join(image)}. Use one.")
     cells = {path: _headerless_cells(path, reader) for path in paths}
 
     def form_of(path: Path) -> Table | Reader:
@@ -125,18 +104,18 @@ def open_records(
     image = tuple(dict.fromkeys(reader.images.values()))
     if image and id_column in (*image, IMAGE):  # `Records` puts images under `IMAGE`
         raise UserError(
-            f"--id={id_column} names the column of images. Leave --id out to use file names and "
-            "row numbers, or name another column."
+            f"--id={id_column} names the column of images. Remove --id to use file names and row "
+            "numbers, or name another column."
         )
     texts = [column for names in reader.texts.values() for column in names]
     for name, columns in (("image", image), ("text", texts)):
-        check_columns(table, columns, remedy=f"say which one to read with --{name}=COLUMN")
+        check_columns(table, columns, remedy=f"name one by --{name}=COLUMN")
     check_columns(table, list(filter(None, [*reader.titles.values(), reader.id, reader.show])))
     return Records(table, image=image, text="", root=paths[0].parent), reader
 
 
 def _headerless_cells(path: Path, reader: DocumentReader) -> tuple[str, ...]:
-    """Returns the names of the cells of a .tsv file without a header, as MS MARCO's; else ()."""
+    """Returns the column names of a .tsv file without a header line (MS MARCO); else ()."""
     if path.suffix.lower() != ".tsv" or not reader.own or not reader.texts or reader.id:
         return ()
     cells = [cell.strip() for cell in read_first_line(path).rstrip("\r\n").split("\t")]
@@ -145,14 +124,14 @@ def _headerless_cells(path: Path, reader: DocumentReader) -> tuple[str, ...]:
     if has_names or not is_id or len(cells) not in (2, 3):
         return ()
     names = HEADERLESS[: len(cells)]
-    log.info(f"{path} has no header line: it is read as {', '.join(names)}")
+    log.info(f"{path} has no header line: its columns are {', '.join(names)}")
     return names
 
 
 def _fit_columns(reader: DocumentReader, table: Table, *, log_text: bool) -> DocumentReader:
     """Chooses the columns of texts, images and ids that the first row of a table has.
 
-    The column of ids is chosen here, because `Records` adds an id to rows without one.
+    The id column is chosen here, because `Records` adds an id to rows without one.
     """
     try:
         with record_at(table.place(0)):
@@ -165,7 +144,7 @@ def _fit_columns(reader: DocumentReader, table: Table, *, log_text: bool) -> Doc
         ((field, columns),) = texts.items()
         if len(columns) == 1 and columns[0] not in available and TEXT in available:
             if log_text:
-                log.info(f"{table.name} has no {columns[0]!r}: {TEXT!r} is read")
+                log.info(f"{table.name} has no column {columns[0]!r}: using {TEXT!r}")
             texts[field] = (TEXT,)
     images = dict(reader.images)
     if reader.own_image and IMAGE in available and not available & set(images.values()):
@@ -178,53 +157,47 @@ def read(
     reader: DocumentReader,
     size: int,
     skipped: SkippedRecords,
-    span: range | None = None,
+    span: range,
 ) -> Iterator[list[DocumentRow]]:
-    """Reads records in order, without those that cannot be used.
+    """Reads records in order, without damaged records.
 
     Args:
       size: number of records read for one list. A record's list depends only on its index, not on
-        how many records can be used.
-      skipped: counts records that cannot be used.
-      span: record indices, starting at a multiple of `size`; None for all.
+        the number of damaged records.
+      skipped: counts damaged records.
+      span: record indices, starting at a multiple of `size`.
 
     Raises:
-      UserError: none of the first records can be used.
+      UserError: all of the first records are damaged.
     """
-    span = range(len(records)) if span is None else span
     for start in range(span.start, span.stop, size):
         rows: list[DocumentRow] = []
         for index in range(start, min(start + size, span.stop)):
             try:
                 with record_at(records.place(index)):
                     rows.append(read_row(records, reader, index))
-            except Damaged as problem:
-                skipped.add(problem)
+            except Damaged as error:
+                skipped.add(error)
                 if skipped.count == index + 1 and index + 1 in (TRIES, len(records)):
-                    columns = {
-                        "--text": reader.texts, "--title": reader.titles, "--image": reader.images
-                    }  # fmt: skip
-                    flags = " and ".join(flag for flag, names in columns.items() if names)
+                    columns = (reader.texts, reader.titles, reader.images)
+                    flags = zip(("--text", "--title", "--image"), columns, strict=True)
                     raise UserError(
-                        f"none of the first {index + 1} {reader.what} can be used: name their "
-                        f"columns with {flags}, or mend them; the last problem: {problem}"
+                        f"None of the first {index + 1} {reader.noun} can be used. Name their "
+                        f"columns by {' and '.join(flag for flag, names in flags if names)}, or "
+                        f"repair them. Last error: {error}"
                     ) from None
         if rows:
             yield rows
 
 
 def read_row(records: Records, reader: DocumentReader, index: int) -> DocumentRow:
-    """Reads the id and the fields of a record.
-
-    Raises:
-      Damaged: it has no id or none of the fields, or cannot be read.
-    """
+    """Reads the id and the fields of a record; raises `Damaged` if one cannot be read."""
     place, row = records.place(index), records[index]
     name = as_text(row.get(reader.id or "id"))
     if name is None:
         raise Damaged(place, f"there is no id in {reader.id or 'id'!r}")
     values: dict[str, Any] = {}
-    first = ""  # of the texts, with its title
+    first = ""  # the first text with its title
     for field, columns in reader.texts.items():
         text = reader.join.join(filter(None, (_text(row, column, place) for column in columns)))
         title = _text(row, reader.titles[field], place) if field in reader.titles else ""
@@ -252,6 +225,6 @@ def _shown(value: Any) -> str:
 
 
 def _text(row: Mapping[str, Any], column: str, place: str) -> str:
-    """Returns the text of a column, the first of several; "" if it is missing."""
+    """Returns the text of a column, the first one of a list; "" if it is missing."""
     value = row.get(column)
     return "" if is_absent(value) else as_texts(value, column, place)[0]

@@ -20,52 +20,41 @@ if TYPE_CHECKING:
 TEXTS, IMAGES = 1024, 256  # records read and encoded at a time
 
 
-def document_fields(config: Config, wanted: str) -> dict[str, float]:
+def document_fields(config: Config, weighting: str) -> dict[str, float]:
     """Returns the fields that encode documents, with their weights in the average.
 
     Args:
-      wanted: value of --field, "title" or "image=0.9,title=0.1"; empty for the document side.
-
-    Raises:
-      UserError: the model does not have a field.
+      weighting: value of --field, "title" or "image=0.9,title=0.1"; empty for the document side.
     """
     from big_retrieval.evals.modes import parse_weighting
 
-    if wanted:
-        return parse_weighting(wanted, config.encoded, "--field")
+    if weighting:
+        return parse_weighting(weighting, config.encoded, "--field")
     return {n: f.weight for n, f in config.fields.items() if f.side == "document"}
 
 
-def query_field(config: Config, wanted: str, flag: str = "query_field") -> str:
-    """Returns the field that encodes queries.
+def query_field(config: Config, name: str, flag: str = "query_field") -> str:
+    """Returns the field that encodes queries; raises a UserError if several could.
 
     Args:
-      wanted: its name; empty for the only text field of the query side, or the only text field.
+      name: its name; empty for the only text field of the query side, or the only text field.
       flag: name of the flag, for messages.
-
-    Raises:
-      UserError: the field is missing, or several fields are possible.
     """
-    if wanted:
-        if wanted not in config.encoded:
-            known = ", ".join(sorted(config.encoded))
-            raise UserError(f"--{flag}: the model has no field {wanted!r}; it has: {known}.")
-        return wanted
+    available = ", ".join(sorted(config.encoded))
+    if name:
+        if name not in config.encoded:
+            raise UserError(f"--{flag}: the model has no field {name!r}. It has: {available}.")
+        return name
     texts = [name for name, field in config.encoded.items() if field.modality == "text"]
     query_side = [name for name in texts if config.fields[name].side == "query"]
     for names in (query_side, texts):
         if len(names) == 1:
             return names[0]
-    known = ", ".join(sorted(config.encoded))
-    raise UserError(f"--{flag} is missing: the model could read a query by any of {known}.")
+    raise UserError(f"--{flag} is missing: queries could be read by any of {available}.")
 
 
 def rows_of(model: "TrainedModel", items: Sequence[Any], field: str) -> Any:
-    """Encodes texts, pairs of title and text, or images with a field of the model.
-
-    Returns:
-      `csr_array` [n, V] for a lexical field, else embeddings, float32 [n, M, N].
-    """
+    """Encodes texts, (title, text) pairs or images: CSR [n, V] if lexical, else [n, M, N]."""
     modality = model.config.fields[field].modality
     if modality == "text":
         pairs = [("", item) if isinstance(item, str) else item for item in items]
@@ -80,13 +69,10 @@ def rows_of(model: "TrainedModel", items: Sequence[Any], field: str) -> Any:
 def encode_rows(
     model: "TrainedModel", rows: Sequence[DocumentRow], fields: Mapping[str, float]
 ) -> Any:
-    """Encodes documents to `csr_array` [n, V] for lexical fields, else to embeddings [n, M, N].
+    """Encodes documents: CSR [n, V] for lexical fields, else embeddings [n, M, N].
 
-    Several fields are averaged as in evaluations, lexical ones after their gates. A missing field
-    has weight 0.
-
-    Raises:
-      Damaged: an image cannot be decoded.
+    Several fields are averaged as in evaluations, lexical fields after their gates. A missing field
+    has weight 0. Raises `Damaged` if an image cannot be decoded.
     """
     if len(fields) == 1:
         (name,) = fields
@@ -109,37 +95,31 @@ def encoded(
     reader: DocumentReader,
     size: int,
     encode: Callable[[Sequence[DocumentRow]], Any],
-    span: range | None = None,
+    span: range,
 ) -> Iterator[tuple[list[DocumentRow], Any]]:
-    """Reads and encodes records, and shows the progress.
+    """Yields rows of records with their result of `encode`, and shows the progress.
 
-    Records that cannot be read or encoded are skipped and counted; warnings name the first.
+    Skips and counts records that cannot be read or encoded; warnings name the first. Raises a
+    UserError if no record can be used.
 
     Args:
       size: number of records read and encoded at a time.
       encode: encodes rows; raises `Damaged`.
       span: as in `documents.read`.
-
-    Yields:
-      Rows, and the result of `encode`.
-
-    Raises:
-      UserError: no record can be used.
     """
-    total = len(records) if span is None else len(span)
-    skipped, progress = SkippedRecords(reader.what), progress_bar(reader.what, total)
+    skipped, progress = SkippedRecords(reader.noun), progress_bar(reader.noun, len(span))
     for rows in read(records, reader, size, skipped, span):
         try:
             embeddings = encode(rows)
-        except Damaged:  # encodes them one by one to find the damaged ones
+        except Damaged:  # encodes rows one by one to find the damaged ones
             rows = [row for row in rows if _can_encode(row, encode, skipped)]
             if not rows:
                 continue
             embeddings = encode(rows)
         yield rows, embeddings
-        progress.total = total - skipped.count
+        progress.total = len(span) - skipped.count
         progress.update(len(rows))
-    skipped.check(total)
+    skipped.check(len(span))
     progress.close()
     skipped.close()
 
@@ -150,7 +130,7 @@ def _can_encode(
     try:
         with reading(row.id):
             encode([row])
-    except Damaged as problem:
-        skipped.add(problem)
+    except Damaged as error:
+        skipped.add(error)
         return False
     return True

@@ -1,7 +1,7 @@
 """The folder of an index.
 
     index.json                   description of the index (`About`)
-    origin.json                  what `big-retrieval index` built it from (`preparing.origin`)
+    origin.json                  model, documents and flags of the index (`preparing.origin`)
     manifest.json                size and SHA-256 of every other file; written last
     store.json, store-*.arrow    ids, texts and paths of images (`DocumentRow.stored`)
     tokenizer.json, terms.npy    lexical indexes: from a text to term ids, without a model
@@ -28,48 +28,32 @@ from big_retrieval.runtime import building
 ABOUT, ORIGIN = "index.json", "origin.json"
 VERSION = 4  # of the format
 INVERTED, DENSE = "inverted", "dense"
-SMALL = 16 * 2**20  # bytes of a file whose checksum is verified whenever the index is opened
-REBUILD = "build it again with big-retrieval index"
+SMALL = 16 * 2**20  # maximum bytes of files whose checksums are verified at every opening
+REBUILD = "Build it again with `big-retrieval index`"
 
 
 @dataclass(frozen=True)
 class About:
-    """Description of an index.
+    """Description of an index."""
 
-    Attributes:
-      kind: "inverted" or "dense".
-      topology: topology of a dense index, as in config.json.
-      values: type of the values of an inverted index: "float32", "float16", or "binary" if all
-        values are 1 and not stored.
-      bags: True if documents are bags of words, encoded without a network.
-      terms: V of an inverted index.
-      terms_sha256: `BagOfWordsEncoder.fingerprint()` of an inverted index.
-      documents: number of documents.
-      entries: number of values of an inverted index.
-      field: fields that encoded the documents, separated by commas.
-      query_field: default field of queries.
-      query_column: column of this field in training.
-      query_length: maximum number of tokens of a query, with special tokens.
-      checkpoint: folder of the model that encoded the documents.
-      params_sha256: SHA-256 of the model's parameters; empty if no network was run.
-      files: absolute paths and patterns of the documents' files, separated by commas; empty if
-        unknown. Images in files of many are read from them, if these still exist.
-    """
-
-    kind: str
-    topology: str = ""
+    kind: str  # "inverted" or "dense"
+    topology: str = ""  # topology of a dense index
+    # Type of the values of an inverted index: "float32", "float16", or "binary" if all are 1
     values: str = "float32"
-    bags: bool = False
-    terms: int = 0
-    terms_sha256: str = ""
-    documents: int = 0
-    entries: int = 0
-    field: str = ""
-    query_field: str = ""
-    query_column: str = ""
+    bags: bool = False  # documents are bags of words, encoded without a network
+    terms: int = 0  # V of an inverted index
+    terms_sha256: str = ""  # `BagOfWordsEncoder.fingerprint()` of an inverted index
+    documents: int = 0  # number of documents
+    entries: int = 0  # number of values of an inverted index
+    field: str = ""  # fields that encoded the documents, separated by commas
+    query_field: str = ""  # default field of queries
+    query_column: str = ""  # column of this field in training
+    # Maximum number of tokens of a query, with special tokens; 0 for images
     query_length: int = 0
-    checkpoint: str = ""
-    params_sha256: str = ""
+    checkpoint: str = ""  # folder of the model
+    params_sha256: str = ""  # SHA-256 of the model's parameters; empty if no network was run
+    # Paths and patterns of the documents' files, separated by commas; empty if unknown. Images
+    # inside tables and shards are read from them, if they still exist.
     files: str = ""
     version: int = VERSION
 
@@ -83,7 +67,7 @@ def stamp(folder: Path) -> bytes:
 
 
 def made_from(folder: Path) -> dict[str, Any] | None:
-    """Reads what an index was built from (`preparing.origin`); None if that is unknown."""
+    """Reads the origin of an index (`preparing.origin`); None if it is unknown."""
     try:
         content = json.loads((folder / ORIGIN).read_bytes())
     except (OSError, ValueError):
@@ -92,21 +76,18 @@ def made_from(folder: Path) -> dict[str, Any] | None:
 
 
 def check_same(folder: Path, opened: bytes) -> None:
-    """Raises a UserError if another index has replaced the one whose `stamp` was `opened`."""
+    """Raises a UserError if the `stamp` of an index is not `opened` any more."""
     if stamp(folder) != opened:
-        raise UserError(
-            f"the index {folder} was replaced or removed while it was in use; open it again."
-        )
+        raise UserError(f"Index {folder} was replaced or removed while in use. Open it again.")
 
 
 def begin(folder: Path) -> Path:
-    """Begins to build an index, with `building.begin`; a killed build may have left no mark."""
+    """Creates the folder in which an index is built, until `finish` gives it its name."""
     return building.begin(folder, ABOUT)
 
 
 @contextlib.contextmanager
 def removed_on_error(partial: Path) -> Iterator[Path]:
-    """Removes the folder of `begin` if the context ends with an error."""
     try:
         yield partial
     except BaseException:
@@ -122,20 +103,14 @@ def finish(partial: Path, folder: Path, about: About | None = None) -> None:
 
 
 def open_folder(folder: Path, *, verify: bool = False) -> About:
-    """Checks an index folder: the size of every file, and checksums of small files (or of all).
-
-    Raises:
-      UserError: it is no index, damaged, or of another version.
-    """
+    """Checks the size of every file, and checksums of small files (of all files with `verify`)."""
     if not folder.is_dir():
-        raise UserError(f"there is no index {folder}; {REBUILD}, or check the path.")
+        raise UserError(f"No index {folder}. {REBUILD}, or check the path.")
     if not (folder / manifest.MANIFEST).is_file() or not (folder / ABOUT).is_file():
-        raise UserError(
-            f"{folder} is no index: it lacks {manifest.MANIFEST} or {ABOUT}; {REBUILD}."
-        )
-    problem = manifest.damage(folder, checksums_up_to=None if verify else SMALL)
-    if problem is not None:
-        raise UserError(f"the index {folder} is damaged ({problem}); {REBUILD}.")
+        raise UserError(f"Not an index: {folder} has no {manifest.MANIFEST} or {ABOUT}. {REBUILD}.")
+    reason = manifest.damage(folder, checksums_up_to=None if verify else SMALL)
+    if reason is not None:
+        raise UserError(f"Index {folder} is damaged ({reason}). {REBUILD}.")
     try:
         content = json.loads((folder / ABOUT).read_bytes())
         version = content["version"]
@@ -144,9 +119,9 @@ def open_folder(folder: Path, *, verify: bool = False) -> About:
         about, version = None, VERSION
     if version != VERSION:
         raise UserError(
-            f"the index {folder} has format {version}, and this version of big_retrieval reads "
-            f"{VERSION}; {REBUILD}."
+            f"Index {folder} has format {version}, but this version of big_retrieval reads "
+            f"{VERSION}. {REBUILD}."
         )
     if about is None or about.kind not in (INVERTED, DENSE):
-        raise UserError(f"{folder / ABOUT} does not describe an index; {REBUILD}.")
+        raise UserError(f"{folder / ABOUT} does not describe an index. {REBUILD}.")
     return about

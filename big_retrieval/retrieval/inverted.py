@@ -1,10 +1,10 @@
-"""An inverted index: for every term of a vocabulary, the documents with a value in it.
+"""An inverted index: for every term of a vocabulary, the documents with a value for it.
 
-The score of a query and a document is the inner product of their rows of values. With a bag of
-words as the query, it is the sum of the document's values in the words' terms (VDR, section 5).
+The score of a query and a document is the inner product of their rows of values. If the query is a
+bag of words, the score is the sum of the document's values for these words (VDR, section 5).
 A search adds the lists of the query's terms to an array of scores, in the order of the query
-(`postings.py`). It never finds documents without a common term. No list is skipped: upper bounds of
-lists and of blocks of documents are too high (docs/DESIGN.md).
+(`postings.py`). It never returns documents without a common term. No list is skipped: upper bounds
+of lists and of blocks of documents are too high (docs/DESIGN.md).
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval.files import IndexStore, StoredTexts, mapped_files, open_array
 from big_retrieval.retrieval.folder import INVERTED, REBUILD, About
 from big_retrieval.retrieval.postings import PostingLists, are_pointers
-from big_retrieval.retrieval.runs import Part, Run, Runs, check_number, checked, merged
+from big_retrieval.retrieval.runs import Part, Run, Runs, check_count, checked, merged
 
 MEMORY = 512 * 2**20  # bytes for building
 SHORT = 16  # a query is short if its lists have less than one entry per this many documents
@@ -40,13 +40,10 @@ def build(
       folder: result of `folder.begin`.
       batches: values of consecutive documents, float32 [n, V].
       about: description of the index with the number of terms and the type of the values.
-      memory: approximate bytes to use for any number of documents.
+      memory: approximate bytes to use, independent of the number of documents.
 
     Returns:
       `about` with kind and numbers of documents and entries.
-
-    Raises:
-      UserError: as in `Runs.add`, a value of a binary index is not 1, or too large for float16.
     """
     runs = Runs(folder, about.terms, memory)
     for rows in batches:
@@ -57,11 +54,7 @@ def build(
 
 
 def join(folder: Path, parts: Sequence[tuple[Path, About]], *, memory: int = MEMORY) -> About:
-    """Joins indexes of consecutive documents: writes the same arrays as `build` of all documents.
-
-    Args:
-      parts: folders and descriptions of the indexes.
-    """
+    """Joins indexes (folder, description) of consecutive documents as `build` of all documents."""
     first = parts[0][1]
     runs = [
         Run(
@@ -76,12 +69,12 @@ def join(folder: Path, parts: Sequence[tuple[Path, About]], *, memory: int = MEM
     for run in runs:
         entries += np.diff(open_array(run.pointers, np.int64))
     about = dataclasses.replace(first, documents=sum(run.rows for run in runs))
-    check_number(about.documents)
+    check_count(about.documents)
     return _write(folder, merged(runs, entries, memory), entries, about)
 
 
 def _write(folder: Path, parts: Iterator[Part], entries: np.ndarray, about: About) -> About:
-    """Writes the arrays of an index, with `entries` values of every term, int64 [V]."""
+    """Writes the arrays of an index; `entries` counts the values per term, int64 [V]."""
     with ArrayWriter(folder / "documents.npy", np.int32) as documents:
         if about.values == BINARY:
             for indices, _ in parts:
@@ -97,33 +90,24 @@ def _write(folder: Path, parts: Iterator[Part], entries: np.ndarray, about: Abou
 
 
 def _stored(rows: sparse.csr_array, values: str) -> sparse.csr_array:
-    """Rounds rows to a type of values, in float32."""
+    """Rounds rows to the type of the stored values; the result is float32."""
     if values == BINARY and (rows.data != 1).any():
-        raise UserError("a binary index holds bags of words, whose values are 1.")
+        raise UserError("A binary index needs bags of words, with all values 1.")
     if values != "float16":
         return rows
     if (rows.data > LARGEST_HALF).any():
         raise UserError(
-            f"the value {rows.data.max():g} is too large for float16; build with --values=float32."
+            f"Value {rows.data.max():g} is too large for float16. Build with --values=float32."
         )
     rows = rows.copy()
-    rows.data = rows.data.astype(np.float16).astype(np.float32)  # the smallest ones become 0
+    rows.data = rows.data.astype(np.float16).astype(np.float32)  # tiny values become 0
     return rows
 
 
 class InvertedIndex:
-    """An opened inverted index; several threads may search it.
+    """An opened inverted index with the rows (`store`) and ids of its documents.
 
-    Args:
-      folder: the index, checked by `folder.open_folder`.
-      about: result of `folder.open_folder`.
-
-    Attributes:
-      store: rows of the documents, as of `DocumentRow.stored`.
-      ids: ids of the documents.
-
-    Raises:
-      UserError: the files do not fit together.
+    Several threads may search it. `folder` and `about` come from `folder.open_folder`.
     """
 
     def __init__(self, folder: Path, about: About):
@@ -142,12 +126,11 @@ class InvertedIndex:
         sizes = (len(self._pointers), self._pointers[-1], stored, entries, len(self.ids))
         fit = sizes == (about.terms + 1, about.entries, about.entries, about.entries, len(self))
         if not (fit and are_pointers(self._pointers, len(self))):
-            raise UserError(f"the files of the index {folder} do not fit together; {REBUILD}.")
+            raise UserError(f"The files of index {folder} do not fit together. {REBUILD}.")
         self._lists = PostingLists(self._pointers, self._documents, self._values, len(self))
         self._local = threading.local()
 
     def __len__(self) -> int:
-        """Returns the number of documents."""
         return self.about.documents
 
     def search(self, queries: sparse.csr_array, depth: int) -> tuple[np.ndarray, np.ndarray]:
@@ -158,15 +141,16 @@ class InvertedIndex:
           depth: maximum number of documents per query.
 
         Returns:
-          Document indices, int64 [q, depth], best first, the lower index of equal scores first; and
-          their scores, float32 [q, depth]. Documents have scores above 0; the rest is -1 and -inf.
+          Document indices int64 [q, depth], best first (the lower index first for equal scores),
+          and their scores above 0, float32 [q, depth]. Missing documents have the index -1 and the
+          score -inf.
 
         Raises:
           UserError: the number of terms differs, values are negative or not finite, or depth is
             below 1.
         """
         check_depth(depth)
-        rows = checked(queries, self.about.terms, 0, what="query")
+        rows = checked(queries, self.about.terms, 0, noun="query")
         numbers = np.full((rows.shape[0], depth), -1, np.int64)
         scores = np.full(numbers.shape, -np.inf, np.float32)
         for row in range(len(numbers)):
@@ -178,15 +162,11 @@ class InvertedIndex:
     def search_one(
         self, terms: np.ndarray, weights: np.ndarray | None, depth: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the best documents of one query.
+        """Returns the best documents of one query as `search`, without padding to `depth`.
 
         Args:
           terms: terms of the query, int [k]; weights of equal terms add up.
           weights: weights of the terms, [k], not negative; None for 1.
-          depth: maximum number of documents.
-
-        Returns:
-          Document indices, int64 [at most depth], best first, and their scores, float32.
         """
         check_depth(depth)
         terms = np.asarray(terms, np.int64)
@@ -194,34 +174,34 @@ class InvertedIndex:
         values = np.asarray(weights, np.float32)
         if len(terms) and not 0 <= terms.min() <= terms.max() < self.about.terms:
             raise UserError(
-                f"a query has terms {terms.min()} to {terms.max()}, the index "
+                f"The query has terms {terms.min()} to {terms.max()}, the index "
                 f"0 to {self.about.terms - 1}."
             )
         if terms.shape != values.shape or not ((values >= 0) & (values < np.inf)).all():
-            raise UserError("the weights of a query are finite numbers from 0 on, one a term.")
+            raise UserError("The weights of a query must be finite and at least 0, one per term.")
         return self._search(terms, values, depth)
 
     def explain(
-        self, terms: np.ndarray, weights: np.ndarray, number: int
+        self, terms: np.ndarray, weights: np.ndarray, document: int
     ) -> list[tuple[int, float]]:
-        """Returns (term, its part of a document's score), the largest first."""
+        """Returns (term, part of the document's score), the largest part first."""
         self._check_files()
         parts = []
         for term, weight in zip(terms.tolist(), weights.tolist(), strict=True):
             start, stop = self._pointers[term : term + 2].tolist()
-            entry = start + int(np.searchsorted(self._documents[start:stop], number))
-            if entry < stop and self._documents[entry] == number:
+            entry = start + int(np.searchsorted(self._documents[start:stop], document))
+            if entry < stop and self._documents[entry] == document:
                 value = 1.0 if self._values is None else float(self._values[entry])
                 parts.append((term, weight * value))
         return sorted(parts, key=lambda pair: -pair[1])
 
-    def row(self, number: int) -> sparse.csr_array:
+    def row(self, document: int) -> sparse.csr_array:
         """Returns the values of one document, CSR [1, V], by a scan of all lists."""
         self._check_files()
         blocks = [np.zeros(0, np.int64)]
         for start in range(0, len(self._documents), SCANNED):
             block = self._documents[start : start + SCANNED]
-            blocks.append(start + np.flatnonzero(block == number))
+            blocks.append(start + np.flatnonzero(block == document))
         entries = np.concatenate(blocks)
         terms = np.searchsorted(self._pointers, entries, side="right") - 1
         values = np.ones(len(entries)) if self._values is None else self._values[entries]
@@ -231,7 +211,6 @@ class InvertedIndex:
     def _search(
         self, terms: np.ndarray, weights: np.ndarray, depth: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Searches as `search_one`, without checks of the query."""
         self._check_files()
         scores = self._scores()
         try:
@@ -243,14 +222,14 @@ class InvertedIndex:
             if not short:
                 scores.fill(0)
         except BaseException as error:
-            self._local.scores = None  # they may have half a query
+            self._local.scores = None  # may contain a part of the query
             if isinstance(error, IndexError):
-                raise UserError(f"the index {self.folder} is damaged; {REBUILD}.") from None
+                raise UserError(f"Index {self.folder} is damaged. {REBUILD}.") from None
             raise
         return best[0].astype(np.int64), best[1]
 
     def _check_files(self) -> None:
-        """Raises a UserError if a mapped file was changed; reading it might end the process."""
+        """Raises a UserError if a mapped file was changed: reading it could kill the process."""
         for file in self._files:
             file.check()
 
@@ -262,9 +241,9 @@ class InvertedIndex:
         return scores
 
     def _few(self, scores: np.ndarray, lists: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the documents of the lists with their scores, and resets these to 0.
+        """Returns the documents of the lists with their scores, and resets the scores to 0.
 
-        A document of several lists has its score in the first one, and 0 in the others.
+        A document of several lists has its score in the first list, and 0 in the others.
         """
         numbers, values = [np.empty(0, np.int32)], [np.empty(0, np.float32)]
         for start, stop in lists:

@@ -14,7 +14,6 @@ from big_retrieval.data.formats.open_files import split_paths
 from big_retrieval.data.stores.store import Store
 from big_retrieval.data.stores.writer import StoreWriter
 from big_retrieval.errors import UserError
-from big_retrieval.inference import load, saved
 from big_retrieval.inference.fingerprint import params_sha256
 from big_retrieval.io import manifest
 from big_retrieval.retrieval import dense, exports, folder, inverted
@@ -23,21 +22,16 @@ from big_retrieval.retrieval.encode import encode_rows, encoded, query_field
 from big_retrieval.retrieval.files import StoredTexts
 from big_retrieval.retrieval.folder import DENSE, INVERTED, ORIGIN, About
 from big_retrieval.retrieval.index_options import IndexOptions
-from big_retrieval.retrieval.preparing import IndexWork, block, origin, prepare
+from big_retrieval.retrieval.preparing import IndexWork, origin, prepare
 from big_retrieval.retrieval.vocabulary import normalises
 from big_retrieval.runtime import building
 
 log = logging.getLogger(__name__)
-OWN_IDS = "give each its own, or name another column with --id"
+UNIQUE = "Give each document its own id, or name another column with --id"
 
 
 def make(options: IndexOptions) -> Path:
-    """Encodes documents and writes an index or an export; returns the folder.
-
-    Raises:
-      UserError: there is no usable checkpoint or document, fields do not fit, the folder exists, or
-        two documents have the same id.
-    """
+    """Encodes documents and writes an index or an export; returns the folder."""
     about = write(prepare(options), options.out)
     if about is None:
         log.info(f"written to {options.out / exports.FORMATS[options.format].file}")
@@ -47,7 +41,6 @@ def make(options: IndexOptions) -> Path:
 
 
 def log_index(out: Path, about: About) -> None:
-    """Logs the size of an index, and the command that searches it."""
     size = sum(path.stat().st_size for path in out.iterdir())
     entries = f", {about.entries / about.documents:.1f} values each" if about.terms else ""
     log.info(f"{about.documents:,} documents{entries}, {size / 2**20:,.1f} MiB in {out}")
@@ -55,21 +48,12 @@ def log_index(out: Path, about: About) -> None:
 
 
 def write(work: IndexWork, out: Path) -> About | None:
-    """Encodes documents and writes a folder.
-
-    Returns:
-      The description of the index; None for an export.
-    """
+    """Encodes documents and writes a folder; returns the index description (None for an export)."""
     building.check_free(out)
-    options = work.options
-    if not options.binary:
-        weights = saved.restore_weights(work.checkpoint, work.config)
-        model = load.put_together(
-            work.checkpoint, work.config, work.tokenizer, weights, options.batch_size
-        )
-        work = dataclasses.replace(work, model=model)
+    if not work.options.binary:
+        work = work.with_model()
     with folder.removed_on_error(folder.begin(out)) as partial:
-        if options.format == "index":
+        if work.options.format == "index":
             (partial / ORIGIN).write_bytes(manifest.to_json(origin(work)))
             about = write_index(partial, work)
         else:
@@ -79,33 +63,27 @@ def write(work: IndexWork, out: Path) -> About | None:
 
 
 def _encoded(work: IndexWork) -> Iterator[tuple[list[str], list[DocumentRow], Any]]:
-    """Yields ids, rows and embeddings (or bags of words) of some documents at a time."""
+    """Yields ids, rows and embeddings (or bags of words), block by block."""
 
     def encode(rows: Sequence[DocumentRow]) -> Any:
         if work.model is not None:
             return encode_rows(work.model, rows, work.fields)
         assert work.words is not None  # `prepare` accepts --binary for lexical fields only
         (name,) = work.fields
-        part, normalise = work.config.fields[name], normalises(work.config, name)
+        length, normalise = work.config.fields[name].length, normalises(work.config, name)
         with record_at(f"document {rows[0].id}"):
-            return work.words.bag(
-                [row.values[name] for row in rows], part.length, normalise=normalise
-            )
+            return work.words.bag([row.values[name] for row in rows], length, normalise=normalise)
 
-    for rows, embeddings in encoded(work.records, work.reader, block(work), encode, work.span):
+    for rows, embeddings in encoded(work.records, work.reader, work.block, encode, work.span):
         ids = [row.id for row in rows]
-        if len(set(ids)) < len(ids):  # at once, so that a wrong column does not show at the end
-            name = next(name for position, name in enumerate(ids) if name in ids[:position])
-            raise UserError(f"two documents have the id {name!r}: {OWN_IDS}.")
+        if len(set(ids)) < len(ids):  # before the rest of the documents is encoded
+            name = next(name for index, name in enumerate(ids) if name in ids[:index])
+            raise UserError(f"Duplicate document id {name!r}. {UNIQUE}.")
         yield ids, rows, embeddings
 
 
 def write_index(partial: Path, work: IndexWork) -> About:
-    """Encodes documents with the model of `work` and writes the files of an index.
-
-    Args:
-      partial: result of `folder.begin`; `folder.finish` adds the remaining files.
-    """
+    """Writes the files of an index to a folder from `folder.begin`, except those of `finish`."""
     about = _about(work)
     with StoreWriter(partial, "document") as store:
 
@@ -125,7 +103,9 @@ def write_index(partial: Path, work: IndexWork) -> About:
 
 
 def _export(partial: Path, work: IndexWork) -> None:
-    batches = ((ids, [row.shown for row in rows], found) for ids, rows, found in _encoded(work))
+    batches = (
+        (ids, [row.shown for row in rows], embeddings) for ids, rows, embeddings in _encoded(work)
+    )
     words = () if work.words is None else work.words.words
     topology = work.config.topology
     export = exports.ExportedDocuments(batches, words, topology, work.options.quantise)
@@ -162,13 +142,11 @@ def _about(work: IndexWork) -> About:
 
 
 def check_ids(ids: StoredTexts) -> None:
-    """Raises a UserError if two documents have the same id; only hashes of ids are in memory."""
+    """Raises a UserError if two documents have the same id; keeps only hashes in memory."""
     hashes = np.fromiter(map(hash, ids), np.int64, len(ids))
     order = np.argsort(hashes, kind="stable")
     same = np.flatnonzero(hashes[order][1:] == hashes[order][:-1])
     for position in same.tolist():
         first, second = order[position : position + 2].tolist()
         if ids[first] == ids[second]:
-            raise UserError(
-                f"the documents {first} and {second} have the id {ids[first]!r}: {OWN_IDS}."
-            )
+            raise UserError(f"Documents {first} and {second} have the id {ids[first]!r}. {UNIQUE}.")

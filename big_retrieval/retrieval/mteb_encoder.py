@@ -42,10 +42,12 @@ class MtebEncoder:
       query_field: as in `encode.query_field`.
       document_field: as in `encode.document_fields`.
       batch_size: rows encoded at a time.
-      name: name of the model in mteb's results, after "big_retrieval/"; empty for the folder's.
+      name: name of the model in mteb's results, after "big_retrieval/"; empty for the folder's
+        name.
 
     Raises:
-      UserError: there is no usable checkpoint, a field is missing, or fields are lexical and dense.
+      UserError: no checkpoint can be used, a field is missing, or fields are both lexical and
+        dense.
     """
 
     def __init__(
@@ -61,7 +63,7 @@ class MtebEncoder:
     ):
         del device
         if revision is not None and not revision.isdecimal():
-            raise UserError(f"revision is {revision!r}; it must be a step, such as '1000'.")
+            raise UserError(f"revision is {revision!r}. Use a step, such as '1000'.")
         step = None if revision is None else int(revision)
         self.model = load.load(model_name, step=step, batch_size=batch_size)
         config = self.model.config
@@ -70,10 +72,10 @@ class MtebEncoder:
             "document": encode.document_fields(config, document_field),
         }
         used = sorted({*self._sides["query"], *self._sides["document"]})
-        kinds = {is_lexical(config, field) for field in used}
-        if len(kinds) > 1:
-            raise UserError(f"some of the fields {', '.join(used)} are lexical and some dense.")
-        (self._lexical,) = kinds
+        types = {is_lexical(config, field) for field in used}
+        if len(types) > 1:
+            raise UserError(f"Fields {', '.join(used)} are both lexical and dense. Use one type.")
+        (self._lexical,) = types
         self._topology = topology_part(config.topology)
         self._name = f"big_retrieval/{name or Path(model_name).resolve().name}"
 
@@ -95,10 +97,13 @@ class MtebEncoder:
           UserError: the model has no field for these inputs.
         """
         side = getattr(prompt_type, "value", prompt_type) or "query"
-        parts = [encode.encode_rows(self.model, *each) for each in self._rows(inputs, side)]
+        parts = [
+            encode.encode_rows(self.model, rows, fields)
+            for rows, fields in self._rows(inputs, side)
+        ]
         if not self._lexical:
-            found = np.concatenate(parts)
-            return found.reshape(len(found), -1)
+            embeddings = np.concatenate(parts)
+            return embeddings.reshape(len(embeddings), -1)
         rows = sparse.vstack(parts, format="coo", dtype=np.float32)
         return _tensor(rows) if _takes_sparse(task.get("task_metadata")) else rows.toarray()
 
@@ -106,21 +111,17 @@ class MtebEncoder:
         """Returns the model's scores of all rows with all rows, a tensor [rows, columns]."""
         import torch  # pyright: ignore[reportMissingImports]
 
-        if self._lexical:
-            a, b = _matrix(embeddings1), _matrix(embeddings2)
-            return torch.from_numpy((a @ b.T).toarray())
         a, b = self._embeddings(embeddings1), self._embeddings(embeddings2)
-        return torch.from_numpy(np.array(self._topology.score(a, b)))
+        scores = (a @ b.T).toarray() if self._lexical else self._topology.score(a, b)
+        return torch.from_numpy(np.array(scores))
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Returns the model's score of each row with the other's same row, a tensor [rows]."""
+        """Returns the model's score of row i with row i, a tensor [rows]."""
         import torch  # pyright: ignore[reportMissingImports]
 
-        if self._lexical:
-            a, b = _matrix(embeddings1), _matrix(embeddings2)
-            return torch.from_numpy(np.asarray(a.multiply(b).sum(1)).ravel())
         a, b = self._embeddings(embeddings1), self._embeddings(embeddings2)
-        return torch.from_numpy(np.array(self._topology.paired(a, b)))
+        scores = a.multiply(b).sum(1) if self._lexical else self._topology.paired(a, b)
+        return torch.from_numpy(np.array(scores).ravel())
 
     @functools.cached_property
     def mteb_model_meta(self) -> Any:
@@ -169,9 +170,9 @@ class MtebEncoder:
             fields = {others[0]: 1.0}
         texts = [name for name in fields if self._modality(name) == "text"]
         if not fields or len(texts) > 1:
-            several = f"{', '.join(texts)} all read texts" if texts else "the model has no field"
+            reason = f"{', '.join(texts)} all read texts" if texts else "The model has no field"
             raise UserError(
-                f"{several} for a task whose {side} has {', '.join(sorted(batch))}; name one by "
+                f"{reason} for a task whose {side} has {', '.join(sorted(batch))}. Name one by "
                 f"MtebEncoder(..., {side}_field=...)."
             )
         return fields
@@ -185,7 +186,9 @@ class MtebEncoder:
         return values
 
     def _embeddings(self, rows: Any) -> Any:
-        """Reshapes rows [n, M * N] to embeddings [n, M, N]."""
+        """Converts rows [n, V] to CSR, or [n, M * N] to embeddings [n, M, N]."""
+        if self._lexical:
+            return _matrix(rows)
         flat = np.atleast_2d(np.asarray(rows, np.float32))
         return jnp.asarray(flat.reshape(len(flat), *self._shape))
 
@@ -198,17 +201,16 @@ class MtebEncoder:
 
 def _takes_sparse(task: Any) -> bool:
     """Returns True if a task only scores queries with documents."""
-    kind = str(getattr(task, "type", ""))
-    return getattr(task, "simplified_task_type", "") == "retrieval" and "Reranking" not in kind
+    is_retrieval = getattr(task, "simplified_task_type", "") == "retrieval"
+    return is_retrieval and "Reranking" not in str(getattr(task, "type", ""))
 
 
 def _tensor(rows: Any) -> Any:
-    """Converts a `coo_array` to a sparse tensor of torch."""
     import torch  # pyright: ignore[reportMissingImports]
 
-    places = torch.from_numpy(np.stack(rows.coords).astype(np.int64))
+    indices = torch.from_numpy(np.stack(rows.coords).astype(np.int64))
     values = torch.from_numpy(rows.data)
-    return torch.sparse_coo_tensor(places, values, rows.shape, check_invariants=True).coalesce()
+    return torch.sparse_coo_tensor(indices, values, rows.shape, check_invariants=True).coalesce()
 
 
 def _matrix(rows: Any) -> Any:
@@ -216,5 +218,5 @@ def _matrix(rows: Any) -> Any:
     if not getattr(rows, "is_sparse", False):
         return sparse.csr_array(np.atleast_2d(np.asarray(rows, np.float32)))
     rows = rows.coalesce()
-    places, values = rows.indices().numpy(), rows.values().numpy()
-    return sparse.coo_array((values, tuple(places)), shape=tuple(rows.shape)).tocsr()
+    indices, values = rows.indices().numpy(), rows.values().numpy()
+    return sparse.coo_array((values, tuple(indices)), shape=tuple(rows.shape)).tocsr()

@@ -1,12 +1,12 @@
-"""An index that several processes build: each encodes a part of the documents.
+"""Building of one index by several processes, each of which encodes a part of the documents.
 
-    indexes/big.parts/2-of-4/    an index of the second quarter of the documents
-    indexes/big/                 the index of all documents, after all four parts
+    indexes/big.parts/2-of-4/    index of the second quarter of the documents
+    indexes/big/                 index of all documents, after all four parts
 
-The processes share only the folder, and do not wait for each other. If a process was killed, the
-same command builds its part again. The process that finishes the last part joins all parts. The
-joined index has the bytes of an index by one process: parts begin at blocks of records that are
-encoded together, and documents keep their order.
+The processes share only the folder, and do not wait for each other. After a process was killed,
+the same command builds its part again. The process that finishes the last part joins all parts.
+The joined index has the bytes of an index by one process: parts begin at blocks of records that
+are encoded together, and documents keep their order.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval.files import StoredTexts
 from big_retrieval.retrieval.folder import DENSE, ORIGIN
 from big_retrieval.retrieval.index_options import IndexOptions
-from big_retrieval.retrieval.preparing import block, origin, prepare
+from big_retrieval.retrieval.preparing import origin, prepare
 from big_retrieval.runtime import building
 
 log = logging.getLogger(__name__)
@@ -37,52 +37,40 @@ DIFFERENCES = {"model": "another model or checkpoint", "documents": "other docum
 
 @dataclass(frozen=True)
 class IndexPart:
-    """A part of an index.
+    """A part of an index."""
 
-    Attributes:
-      number: from 1.
-      of: number of parts.
-    """
-
-    number: int
-    of: int
+    number: int  # from 1
+    of: int  # number of parts
 
     @classmethod
     def parse(cls, text: str) -> "IndexPart":
-        """Parses the value of --part; raises a UserError if it is not like 2/4."""
+        """Parses the value of --part, such as 2/4; raises a UserError for another form."""
         match = re.fullmatch(r"(\d+)/(\d+)", text)
         part = cls(*map(int, match.groups())) if match else None
         if part is None or not 1 <= part.number <= part.of:
-            raise UserError(f"--part is {text!r}; it must be like 2/4, from 1/4 to 4/4.")
+            raise UserError(f"--part is {text!r}. Use a form like 2/4, from 1/4 to 4/4.")
         return part
 
     def __str__(self) -> str:
         return f"{self.number}/{self.of}"
 
     def all(self) -> list["IndexPart"]:
-        """Returns all parts of the index."""
         return [IndexPart(number, self.of) for number in range(1, self.of + 1)]
 
     def folder(self, out: Path) -> Path:
-        """Returns the folder of the part of an index, until all parts are joined."""
+        """Returns the folder of this part of an index."""
         target = out.resolve()  # a link to an empty folder stays a link
         return target.with_name(f"{target.name}.parts") / f"{self.number}-of-{self.of}"
 
     def span(self, records: int, size: int) -> range:
-        """Returns the record indices of the part, whole blocks of `size` of all `records`.
-
-        Raises:
-          UserError: there are more parts than blocks.
-        """
+        """Returns the record indices of the part, whole blocks of `size` of all `records`."""
         blocks = -(-records // size)
         if blocks < self.of:
             raise UserError(
-                f"--part={self}: {records:,} documents, encoded {size:,} at a time, can be cut "
-                f"into {blocks:,} parts at most."
+                f"--part={self}: {records:,} documents, encoded {size:,} at a time, allow at most "
+                f"{blocks:,} parts."
             )
-        start, stop = (
-            (number * blocks // self.of) * size for number in (self.number - 1, self.number)
-        )
+        start, stop = (x * blocks // self.of * size for x in (self.number - 1, self.number))
         return range(start, min(stop, records))
 
 
@@ -90,16 +78,15 @@ def make_part(options: IndexOptions, part: IndexPart) -> list[IndexPart]:
     """Encodes and writes a part of an index, unless it exists.
 
     Returns:
-      The parts that are missing; empty if there are none, or if they have been joined.
+      The missing parts; empty if no part is missing, or if all have been joined.
 
     Raises:
-      UserError: as `making.make`, the format is not "index", or an existing part has another model,
-        other documents or other flags.
+      UserError: an existing part has another model, other documents or other flags; also as `make`.
     """
     if options.format != "index":
         raise UserError(
-            f"--format={options.format} is written by one process: leave --part out, or give each "
-            "process its own files (--data) and folder (--out)."
+            f"--format={options.format} is written by one process. Remove --part, or give each "
+            "process its own --data and --out."
         )
     work = prepare(options)
     made_from = origin(work)
@@ -107,11 +94,11 @@ def make_part(options: IndexOptions, part: IndexPart) -> list[IndexPart]:
         log.info(f"all parts of {options.out} have been joined already")
         return []
     building.check_free(options.out)
-    work = replace(work, span=part.span(len(work.records), block(work)))
+    work = replace(work, span=part.span(len(work.records), work.block))
     target = part.folder(options.out)
     _check_others(target.parent, part, made_from)
     if _is_complete(target):
-        log.info(f"part {part} is there already")
+        log.info(f"part {part} exists already")
     else:
         about = making.write(work, target)
         log.info(f"part {part}: {about.documents if about else 0:,} documents in {target}")
@@ -121,14 +108,10 @@ def make_part(options: IndexOptions, part: IndexPart) -> list[IndexPart]:
 
 
 def join(options: IndexOptions, part: IndexPart) -> None:
-    """Joins all parts and removes them, unless that has been done.
-
-    Args:
-      part: any of the parts.
+    """Joins all parts and removes them, unless that has been done; `part` is any of them.
 
     Raises:
-      UserError: a part is missing or damaged, parts have different models, documents or flags, or
-        two documents have the same id.
+      UserError: a part is missing, damaged or different, or two documents have the same id.
     """
     paths = {x: x.folder(options.out) for x in part.all()}
     made_from = folders.made_from(options.out)
@@ -149,7 +132,7 @@ def _join(paths: Mapping[IndexPart, Path], options: IndexOptions) -> None:
         try:
             parts.append((path, folders.open_folder(path, verify=True)))
         except UserError as error:
-            raise UserError(f"{str(error).rstrip('.')}; make it by --part={part}.") from None
+            raise UserError(f"{error} Build it by --part={part}.") from None
     first, about = parts[0]
     for path, _ in parts:
         _check_origin(path, folders.made_from(first) or {})
@@ -178,19 +161,19 @@ def _is_complete(path: Path) -> bool:
         folders.open_folder(path, verify=True)
     except UserError as error:
         if (path / MANIFEST).is_file():
-            log.warning(f"made again: {error}")
+            log.warning(f"building the part again: {error}")
             durable.remove(path)
         return False
     return True
 
 
 def _check_others(folder: Path, part: IndexPart, made_from: Mapping[str, Any]) -> None:
-    """Raises a UserError if a folder has parts of another number, or of something else."""
+    """Raises a UserError if a folder has parts of another split, or of another index."""
     for path in sorted(folder.glob("*-of-*")):
         match = re.fullmatch(r"\d+-of-(\d+)", path.name)
         if match and int(match[1]) != part.of:
             raise UserError(
-                f"{path} is one of {match[1]} parts, and --part is {part}: use {match[1]} parts, "
+                f"{path} is one of {match[1]} parts, but --part is {part}. Use {match[1]} parts, "
                 f"or remove {folder} to start again."
             )
         if match:
@@ -200,10 +183,10 @@ def _check_others(folder: Path, part: IndexPart, made_from: Mapping[str, Any]) -
 def _check_origin(path: Path, made_from: Mapping[str, Any]) -> None:
     """Raises a UserError if a part was built from something else."""
     saved = folders.made_from(path)
-    other = [key for key in made_from if saved is not None and saved.get(key) != made_from[key]]
-    if other:
-        names = ", ".join(DIFFERENCES.get(key, f"another --{key}") for key in other)
+    changed = [key for key in made_from if saved is not None and saved.get(key) != made_from[key]]
+    if changed:
+        names = ", ".join(DIFFERENCES.get(key, f"another --{key}") for key in changed)
         raise UserError(
-            f"{path} was made with {names}: give all parts the same, or remove {path.parent} to "
-            "start again."
+            f"{path} was built with {names}. Use the same for all parts, or remove {path.parent} "
+            "to start again."
         )

@@ -1,7 +1,7 @@
-"""Posting lists of an inverted index, and their weighted sum, which numpy and scipy round alike.
+"""Posting lists of an inverted index, and their weighted sum with the rounding of numpy.
 
 scipy's compiled loops for products of sparse matrices need a third of the time of `numpy.add.at`.
-Only scipy's private module adds to an array that exists, and it checks no index.
+Only scipy's private module adds to an existing array, and it checks no index.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ import numpy as np
 
 try:
     from scipy.sparse import _sparsetools  # type: ignore[attr-defined]
-except ImportError:  # a later scipy
+except ImportError:  # not in a later scipy
     _sparsetools = None
 
 LOOPS: Any = _sparsetools
@@ -35,7 +35,7 @@ def add_with_scipy(
       weight: float32 [1].
       ends: 0 and n, int32 [2].
     """
-    if len(documents) == len(scores):  # a list of all documents is a row of values
+    if len(documents) == len(scores):  # a list of all documents is a dense row
         LOOPS.csr_matvecs(1, 1, len(scores), ONE_ENTRY, FIRST_ROW, weight, values, scores)
     else:
         LOOPS.csc_matvec(len(scores), 1, ends, documents, values, weight, scores)
@@ -48,14 +48,14 @@ def add_with_numpy(
     weight: np.ndarray,
     ends: np.ndarray,
 ) -> None:
-    """Does what `add_with_scipy` does."""
+    """Computes the result of `add_with_scipy`."""
     np.add.at(scores, documents, values * weight)
 
 
 def scipy_rounds_twice() -> bool:
     """Returns True if scipy's loops exist and round the product and the sum like numpy.
 
-    Compilers for some processors, such as ARM's, fuse both steps, which rounds once.
+    Compilers for some processors, such as ARM's, fuse both operations into one rounding.
     """
     scores = np.random.default_rng(0).random(103, np.float32)
     for step in (1, 2):
@@ -65,7 +65,7 @@ def scipy_rounds_twice() -> bool:
         add_with_numpy(expected, documents, 1 + scores[documents], 1 + scores[:1], ends)
         try:
             add_with_scipy(sums, documents, 1 + scores[documents], 1 + scores[:1], ends)
-        except (AttributeError, TypeError, ValueError):  # a later scipy
+        except (AttributeError, TypeError, ValueError):  # not in a later scipy
             return False
         if not np.array_equal(sums, expected):
             return False
@@ -76,12 +76,7 @@ add_list = add_with_scipy if scipy_rounds_twice() else add_with_numpy
 
 
 def are_pointers(pointers: np.ndarray, documents: int) -> bool:
-    """Returns True if no list begins before 0, ends before it begins, or is too long.
-
-    Args:
-      pointers: int64 [V + 1], at least one.
-      documents: number of documents, the maximum length of a list.
-    """
+    """Returns True if all lists [V + 1] lie in order and have at most `documents` entries."""
     lengths = np.diff(pointers, prepend=0)
     return bool(lengths.min() >= 0 and lengths.max() <= documents)
 
@@ -91,7 +86,7 @@ class PostingLists:
 
     Args:
       pointers: start of each list and end of the last one, int64 [V + 1]; see `are_pointers`.
-      documents: indices of documents, ascending within a list, int32 [entries].
+      documents: document indices, ascending within a list, int32 [entries].
       values: float32 or float16 [entries]; None if all values are 1.
       count: D, number of documents.
     """
@@ -118,7 +113,7 @@ class PostingLists:
           Start and end of each list.
 
         Raises:
-          IndexError: a list has a document that does not exist. Nothing was added.
+          IndexError: a list has a document index out of range. Nothing was added.
         """
         self._check(terms)
         bounds = self._bounds[terms].tolist()
@@ -134,7 +129,7 @@ class PostingLists:
         return bounds
 
     def _check(self, terms: np.ndarray) -> None:
-        """Raises an IndexError if a list that was not read before has a document out of range."""
+        """Raises an IndexError if a list, at its first use, has a document out of range."""
         for term in terms[~self._checked[terms]].tolist():
             documents = self._documents[slice(*self._bounds[term])]
             # Without their signs, negative numbers are too large.

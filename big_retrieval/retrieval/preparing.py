@@ -1,4 +1,4 @@
-"""Work of `big-retrieval index` before a model runs."""
+"""Work of `big-retrieval index` before the weights are loaded."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -20,65 +20,72 @@ from big_retrieval.retrieval.vocabulary import BagOfWordsEncoder, vocabulary_of
 
 @dataclass(frozen=True)
 class IndexWork:
-    """The options, and what is built from them without the weights of the model.
-
-    Attributes:
-      checkpoint: the verified folder of the model.
-      fields: fields of the documents, with their weights.
-      reader: columns to read.
-      records: all documents.
-      span: indices of the records to index.
-      words: terms of lexical fields, else None.
-      model: None if it is not loaded yet, or not needed.
-    """
+    """Documents to index and the config of their model, without its weights."""
 
     options: IndexOptions
-    checkpoint: Path
+    checkpoint: Path  # verified
     config: Config
-    fields: dict[str, float]
+    fields: dict[str, float]  # fields of the documents, with their weights
     reader: DocumentReader
-    records: Records
-    span: range
+    records: Records  # all documents
+    span: range  # indices of the records to index
     tokenizer: FixedLengthTokenizer
-    words: BagOfWordsEncoder | None
-    model: load.TrainedModel | None = None
+    words: BagOfWordsEncoder | None  # terms of lexical fields
+    model: load.TrainedModel | None = None  # None before it is loaded, and for bags of words
+
+    @property
+    def block(self) -> int:
+        """Number of records read and encoded at a time."""
+        return IMAGES if self.reader.images else TEXTS
+
+    def with_model(self) -> "IndexWork":
+        """Returns a copy with the model loaded."""
+        weights = saved.restore_weights(self.checkpoint, self.config)
+        model = load.put_together(
+            self.checkpoint, self.config, self.tokenizer, weights, self.options.batch_size
+        )
+        return dataclasses.replace(self, model=model)
 
 
 def prepare(options: IndexOptions) -> IndexWork:
-    """Opens the checkpoint and the documents without reading weights, after cheap checks."""
+    """Checks the options, and opens the config and the documents without reading weights."""
     checkpoint = saved.find(options.run)
     config = saved.read_config(checkpoint)
     fields = document_fields(config, options.field)
-    name = next(iter(fields))
+    names, name = ", ".join(fields), next(iter(fields))
     lexical = is_lexical(config, name)
     if options.format != "index":
-        exports.check(options.format, ", ".join(fields), lexical=lexical)
+        exports.check(options.format, names, lexical=lexical)
     if not lexical and (options.binary or options.values != "float32"):
         flag = "--binary" if options.binary else f"--values={options.values}"
-        raise UserError(f"{flag} is for lexical fields, and {', '.join(fields)} is dense.")
+        raise UserError(f"{flag} needs a lexical field, but {names} is dense.")
     if options.binary and len(fields) > 1:
-        raise UserError(
-            f"--binary indexes the words of one field, and documents have {', '.join(fields)}: "
-            "name one with --field."
-        )
+        raise UserError(f"--binary needs one field, but documents have {names}. Add --field=NAME.")
     if options.binary and (reads := config.fields[name].modality) != "text":
-        raise UserError(f"--binary indexes words, and field {name!r} reads {reads}s.")
+        raise UserError(f"--binary indexes words, but field {name!r} reads {reads}s.")
     records, reader = open_records("data", options.data, reader_for(options, config, fields))
-    tokenizer = FixedLengthTokenizer.load(checkpoint / "tokenizer.json")
-    words = vocabulary_of(config, tokenizer, name) if lexical else None
+    return make_work(options, checkpoint, config, fields, records, reader)
+
+
+def make_work(
+    options: IndexOptions,
+    checkpoint: Path,
+    config: Config,
+    fields: dict[str, float],
+    records: Records,
+    reader: DocumentReader,
+) -> IndexWork:
+    """Adds the tokenizer and the terms to opened documents; indexes all of them."""
+    name, tokenizer = next(iter(fields)), FixedLengthTokenizer.load(checkpoint / "tokenizer.json")
+    words = vocabulary_of(config, tokenizer, name) if is_lexical(config, name) else None
     span = range(len(records))
     return IndexWork(options, checkpoint, config, fields, reader, records, span, tokenizer, words)
 
 
-def block(work: IndexWork) -> int:
-    """Returns the number of records read and encoded at a time."""
-    return IMAGES if work.reader.images else TEXTS
-
-
 def origin(work: IndexWork) -> dict[str, Any]:
-    """Returns what determines an index, except for `span`: model, documents and flags, for JSON.
+    """Returns the model, documents and flags that determine an index (except `span`), for JSON.
 
-    Paths are left out, as hosts may have different ones.
+    Paths are left out, because they may differ between hosts.
     """
     options = work.options
     flags = dataclasses.asdict(options)
@@ -99,28 +106,20 @@ def origin(work: IndexWork) -> dict[str, Any]:
 
 
 def reader_for(options: IndexOptions, config: Config, fields: dict[str, float]) -> DocumentReader:
-    """Returns the columns of the fields of documents.
-
-    Raises:
-      UserError: a field cannot be read from files, or a flag is for none or several of the fields.
-    """
+    """Returns the columns to read; raises a UserError for a flag that fits no or several fields."""
     parts: dict[str, Any] = dict(config.fields)
     texts = [name for name in fields if parts[name].modality == "text"]
     images = [name for name in fields if parts[name].modality == "image"]
     for name in sorted(fields.keys() - {*texts, *images}):
         raise UserError(
-            f"field {name!r} has the type {parts[name].type!r}, which cannot be read from files. "
+            f"Field {name!r} has the type {parts[name].type!r}, which cannot be read from files. "
             "Index other fields (--field), or use `load(...).encode` in Python."
         )
     titles = {name: parts[name].title for name in texts if parts[name].title}
-    for flag, given, names in (
-        ("text", options.text, texts),
-        ("title", options.title, list(titles)),
-        ("image", options.image, images),
-    ):
-        if given and len(names) != 1:
+    for flag, names in (("text", texts), ("title", list(titles)), ("image", images)):
+        if getattr(options, flag) and len(names) != 1:
             raise UserError(
-                f"--{flag} is for one field, but {len(names)} of the indexed fields "
+                f"--{flag} needs one field, but {len(names)} of the indexed fields "
                 f"({', '.join(fields)}) have such a column."
             )
     return DocumentReader(

@@ -1,7 +1,7 @@
 """Conversion of sparse rows to columns in bounded memory: runs on the disk, then a merge.
 
-Rows come in order. As many as fit into memory become a run, a CSC matrix in .npy files. A run has
-later documents than the run before, so a merged column concatenates its parts in the runs. The
+Rows come in order. The rows that fit into memory become a run, a CSC matrix in .npy files. A run
+has later documents than the run before, so a merged column concatenates its parts in the runs. The
 merge processes ranges of columns whose entries fit into memory.
 """
 
@@ -17,26 +17,19 @@ from big_retrieval.errors import UserError
 from big_retrieval.retrieval.files import open_array
 
 BYTES_PER_ENTRY = 32  # at the peak: rows, their copy and its columns; or a merge and its parts
-MOST_DOCUMENTS = 2**31 - 1  # document indices are int32
+MAX_DOCUMENTS = 2**31 - 1  # document indices are int32
 Rows = Any  # sparse.csr_array, whose arrays may be None by scipy's types
 Part = tuple[np.ndarray, np.ndarray]  # document indices int32 [n], values float32 [n]
 
 
 @dataclass(frozen=True)
 class Run:
-    """Consecutive rows on the disk, as a CSC matrix with one .npy file per array.
-
-    Attributes:
-      rows: number of rows.
-      pointers: file of int64 [V + 1], the start of each column and the end of the last one.
-      documents: file of int32 [entries], row indices, ascending within a column.
-      values: file of [entries]; None if all values are 1.
-    """
+    """Consecutive rows on the disk, as a CSC matrix with one .npy file per array."""
 
     rows: int
-    pointers: Path
-    documents: Path
-    values: Path | None
+    pointers: Path  # int64 [V + 1], the start of each column and the end of the last one
+    documents: Path  # int32 [entries], row indices, ascending within a column
+    values: Path | None  # [entries]; None if all values are 1
 
     def columns(self, start: int, stop: int) -> sparse.csc_array:
         """Reads the columns [rows, stop - start], with values as float32."""
@@ -45,7 +38,7 @@ class Run:
         documents = open_array(self.documents, np.int32)[part]
         if self.values is None:
             values = np.ones(len(documents), np.float32)
-        else:  # scipy knows no float16
+        else:  # scipy does not support float16
             values = np.asarray(np.load(self.values, mmap_mode="r")[part], np.float32)
         lists = (values, documents, bounds - bounds[0])
         return sparse.csc_array(lists, shape=(self.rows, stop - start))
@@ -57,9 +50,7 @@ class Run:
 
 
 def merged(runs: Sequence[Run], entries: np.ndarray, memory: int) -> Iterator[Part]:
-    """Yields the values of all columns of some runs, column by column, in parts.
-
-    Document indices ascend within a column; each run continues after the run before.
+    """Yields the columns of runs in parts, with ascending document indices within a column.
 
     Args:
       runs: runs in the order of their rows.
@@ -70,7 +61,7 @@ def merged(runs: Sequence[Run], entries: np.ndarray, memory: int) -> Iterator[Pa
     start = 0
     while start < len(ends):
         before = int(ends[start] - entries[start])
-        # As many columns as fit; one column even if it does not fit.
+        # All columns that fit, at least one.
         stop = int(np.searchsorted(ends, before + entries_in(memory), "right"))
         stop = max(stop, start + 1)
         columns: Any = sparse.vstack([run.columns(start, stop) for run in runs], format="csc")
@@ -79,7 +70,6 @@ def merged(runs: Sequence[Run], entries: np.ndarray, memory: int) -> Iterator[Pa
 
 
 def entries_in(memory: int) -> int:
-    """Returns the number of entries that fit into this many bytes."""
     return max(1, memory // BYTES_PER_ENTRY)
 
 
@@ -89,10 +79,9 @@ class Runs:
     Args:
       folder: folder of the runs, which `merge` deletes.
       columns: V.
-      memory: approximate bytes to use, in addition to a few numbers for every column.
+      memory: approximate bytes to use, in addition to a few numbers per column.
 
     Attributes:
-      documents: number of rows so far.
       entries: number of values of every column in the runs, int64 [V].
     """
 
@@ -105,22 +94,16 @@ class Runs:
         self.entries = np.zeros(columns, np.int64)
 
     def __len__(self) -> int:
-        """Returns the number of runs on the disk."""
         return len(self._runs)
 
     def add(self, rows: Rows) -> None:
-        """Adds the next rows, float32 [n, V]; zeros in them are dropped.
-
-        Raises:
-          UserError: another number of columns, values that are negative or not finite, or too many
-            documents.
-        """
+        """Adds the next rows, float32 [n, V], after the checks of `checked`; drops zeros."""
         rows = checked(rows, self._columns, self.documents)
         self.documents += rows.shape[0]
-        check_number(self.documents)
+        check_count(self.documents)
         while rows.shape[0]:  # batches may be larger than the memory
             room = entries_in(self._memory) - sum(part.nnz for part in self._held)
-            # As many rows as fit; one row even if it does not fit.
+            # All rows that fit, at least one.
             stop = int(np.searchsorted(rows.indptr, room, "right")) - 1
             if stop < 1 and self._held:
                 self.spill()
@@ -153,36 +136,34 @@ class Runs:
             run.remove()
 
 
-def check_number(documents: int) -> None:
+def check_count(documents: int) -> None:
     """Raises a UserError if an index cannot hold this many documents."""
-    if documents > MOST_DOCUMENTS:
-        raise UserError(f"an index holds {MOST_DOCUMENTS:,} documents at most; build several.")
+    if documents > MAX_DOCUMENTS:
+        raise UserError(f"An index holds at most {MAX_DOCUMENTS:,} documents. Build several.")
 
 
-def checked(rows: Rows, terms: int, first: int, *, what: str = "document") -> Rows:
-    """Converts rows [n, V] to those of an index: float32, each term once and in order, no zeros.
+def checked(rows: Rows, terms: int, first: int, *, noun: str = "document") -> Rows:
+    """Converts rows [n, V] to rows of an index: float32, terms unique and in order, no zeros.
 
     Args:
-      terms: V.
       first: index of the first row, for messages.
-      what: name of a row in messages.
 
     Raises:
       UserError: the number of terms differs, or values are negative or not finite.
     """
     if rows.shape[1] != terms:
         raise UserError(
-            f"{what} {first} has {rows.shape[1]:,} terms, the index {terms:,}: encode "
+            f"The {noun} {first} has {rows.shape[1]:,} terms, the index {terms:,}. Encode "
             "documents and queries with one model."
         )
     rows = sparse.csr_array(rows, dtype=np.float32)
-    wrong = ~((rows.data >= 0) & (rows.data < np.inf))  # NaN, too
+    wrong = ~((rows.data >= 0) & (rows.data < np.inf))  # also true for NaN
     if wrong.any():
         entry = int(np.argmax(wrong))
         row = first + int(np.searchsorted(rows.indptr, entry, "right")) - 1
         raise UserError(
-            f"{what} {row} has the value {rows.data[entry]} in term {rows.indices[entry]}: "
-            "an inverted index holds finite values from 0 on, as from a lexical head."
+            f"The {noun} {row} has the value {rows.data[entry]} in term {rows.indices[entry]}. "
+            "An inverted index needs finite values of at least 0, as from a lexical head."
         )
     if not rows.has_canonical_format or not rows.data.all():
         rows = rows.copy()

@@ -29,45 +29,32 @@ if TYPE_CHECKING:
     from big_retrieval.retrieval.dense import DenseIndex
 
 CHUNK = 256  # queries read and searched at a time
-MODES = ("parametric", "bag", "binary")
-OTHER_MODEL = "give the model of the index with --run, or build an index with this model"
+OTHER_MODEL = "Give the model of the index by --run, or build an index with this model"
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """A document with its score; higher is better.
-
-    Attributes:
-      shown: beginning of the text.
-      words: words of a lexical index with their parts of the score, largest first.
-    """
+    """A document of a search result."""
 
     id: str
-    score: float
-    shown: str
+    score: float  # higher is better
+    shown: str  # beginning of the text
+    # Words of a lexical index with their parts of the score, largest first
     words: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True)
 class IndexSearcher:
-    """An index with an encoder of queries.
-
-    Attributes:
-      field: the model's field that encodes queries.
-      image: True if queries are images.
-      column: column of this field in training.
-      encode: converts queries to the input of `index.search`.
-    """
+    """An index with an encoder of queries."""
 
     index: "InvertedIndex | DenseIndex"
     mode: str
-    field: str
-    image: bool
-    column: str
-    encode: Callable[[Sequence[Any]], Any]
+    field: str  # model field that encodes queries
+    image: bool  # queries are images
+    column: str  # column of the field in training
+    encode: Callable[[Sequence[Any]], Any]  # converts queries to the input of `index.search`
 
     def search(self, queries: Sequence[Any], depth: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the best documents for texts or images, as `index.search`."""
         return self.index.search(self.encode(queries), depth)
 
     def ids(self, queries: Sequence[Any], depth: int) -> list[tuple[list[str], list[float]]]:
@@ -86,12 +73,9 @@ class IndexSearcher:
           files: as in `documents.open_records`.
           depth: maximum number of documents per query.
           column: column of the texts or images, or columns of texts separated by commas; empty for
-            the field's.
+            the column of the field.
           id: column of the ids; empty for a usual one.
           tag: name of the run.
-
-        Raises:
-          UserError: no query can be read.
         """
         from big_retrieval.retrieval.documents import DocumentReader, open_records
         from big_retrieval.retrieval.encode import encoded
@@ -106,33 +90,32 @@ class IndexSearcher:
             return self.ids([row.values[self.field] for row in rows], depth)
 
         with RunWriter(out, tag) as run:
-            for rows, answers in encoded(records, reader, CHUNK, answer):
+            for rows, answers in encoded(records, reader, CHUNK, answer, range(len(records))):
                 for row, (ids, scores) in zip(rows, answers, strict=True):
                     run.add(row.id, ids, scores)
 
     def show(self, query: Any, depth: int) -> list[SearchResult]:
         """Returns the best documents for one query, with their texts and common words."""
         encoded = self.encode([query])
-        numbers, scores = self.index.search(encoded, depth)
-        out = []
-        for number, score in zip(numbers[0].tolist(), scores[0].tolist(), strict=True):
-            if number >= 0:
-                row = self.index.store.row(number, ("id", "shown"))
-                words = self._words(encoded, number)
-                out.append(SearchResult(row["id"], score, row.get("shown", ""), words))
-        return out
+        documents, scores = self.index.search(encoded, depth)
+        results = []
+        for document, score in zip(documents[0].tolist(), scores[0].tolist(), strict=True):
+            if document >= 0:
+                row = self.index.store.row(document, ("id", "shown"))
+                words = self._words(encoded, document)
+                results.append(SearchResult(row["id"], score, row.get("shown", ""), words))
+        return results
 
     @functools.cached_property
     def words(self) -> list[str]:
-        """Word of each term of a lexical index."""
         words = BagOfWordsEncoder.load(self.index.folder).words
         folders.check_same(self.index.folder, self.index.stamp)
         return words
 
-    def _words(self, encoded: Any, number: int) -> tuple[tuple[str, float], ...]:
+    def _words(self, encoded: Any, document: int) -> tuple[tuple[str, float], ...]:
         if not isinstance(self.index, InvertedIndex):
             return ()
-        parts = self.index.explain(encoded.indices, encoded.data, number)
+        parts = self.index.explain(encoded.indices, encoded.data, document)
         return tuple((self.words[term], value) for term, value in parts)
 
 
@@ -142,7 +125,6 @@ def open_searcher(
     mode: str | None = None,
     checkpoint: str = "",
     field: str = "",
-    engine: str = "exact",
     verify: bool = False,
     batch_size: int = 64,
     image: bool = False,
@@ -152,8 +134,7 @@ def open_searcher(
     Args:
       mode: None for "binary" if the index has bags of words, else "parametric".
       checkpoint: folder of the model; empty for the path in the index. Mode "bag" needs no model.
-      field: field that encodes queries; empty for the one in the index.
-      engine, verify: as in `open_index`.
+      field: field that encodes queries; empty for the default of the index.
       batch_size: queries encoded at a time.
       image: True if queries are images. Without `field`, the model's first image field reads them.
 
@@ -161,66 +142,57 @@ def open_searcher(
       UserError: the index is damaged, the mode does not fit, or the model is missing or differs
         from the model of the index.
     """
-    index = open_index(folder, verify=verify, engine=engine)
+    index = open_index(folder, verify=verify)
     binary = index.about.bags
     mode = mode or ("binary" if binary else "parametric")
     if mode == "bag":
         if field and field != index.about.query_field:
             raise UserError(
                 f"--mode=bag searches by the words of {index.about.query_field!r}, as {folder} was "
-                "built. Leave --query_field out."
+                "built. Remove --query_field."
             )
         return _bag_searcher(index)
-    if mode == "binary" and not isinstance(index, InvertedIndex):
-        raise _dense(mode, folder)
     if (mode == "binary") != binary:
-        has = "bags of words" if binary else "encoded documents"
-        fits = "binary" if binary else "parametric"
+        content = "bags of words" if binary else "encoded documents"
+        fitting = "binary" if binary else "parametric"
         raise UserError(
-            f"--mode={mode} does not fit the index {folder}, which holds {has}: use --mode={fits}, "
-            f"or build one {'without' if binary else 'with'} --binary."
+            f"--mode={mode} does not fit index {folder} with {content}. Use --mode={fitting}, or "
+            f"build an index {'without' if binary else 'with'} --binary."
         )
     return _model_searcher(index, mode, checkpoint, field, batch_size, image)
-
-
-def _dense(mode: str, folder: Path) -> UserError:
-    return UserError(
-        f"--mode={mode} is for lexical indexes, and {folder} is dense; leave --mode out."
-    )
 
 
 def _bag_searcher(index: "InvertedIndex | DenseIndex") -> IndexSearcher:
     """Opens a searcher by bags of words, which needs only the files of the index."""
     about = index.about
     if not isinstance(index, InvertedIndex):
-        raise _dense("bag", index.folder)
+        raise UserError(f"--mode=bag needs a lexical index, but {index.folder} is dense.")
     if not about.query_length:
-        raise UserError(f"--mode=bag needs texts, and field {about.query_field!r} reads images.")
+        raise UserError(f"--mode=bag needs texts, but field {about.query_field!r} reads images.")
     words = BagOfWordsEncoder.load(index.folder)
     if words.fingerprint() != about.terms_sha256:
-        raise UserError(f"the tokenizer or terms of {index.folder} are not its own; {REBUILD}.")
-
-    def encode(texts: Sequence[Any]) -> Any:
-        return words.bag(texts, about.query_length)
-
-    return IndexSearcher(
-        index, "bag", about.query_field, False, about.query_column or "text", encode
-    )
+        raise UserError(f"The tokenizer or terms of {index.folder} were replaced. {REBUILD}.")
+    encode = functools.partial(words.bag, length=about.query_length)
+    column = about.query_column or "text"
+    return IndexSearcher(index, "bag", about.query_field, False, column, encode)
 
 
 def _model_searcher(
-    index: "InvertedIndex | DenseIndex", mode: str, checkpoint: str, field: str, batch_size: int,
+    index: "InvertedIndex | DenseIndex",
+    mode: str,
+    checkpoint: str,
+    field: str,
+    batch_size: int,
     image: bool,
-) -> IndexSearcher:  # fmt: skip
-    """Opens a searcher with a model."""
+) -> IndexSearcher:
     from big_retrieval.inference import load
     from big_retrieval.retrieval.encode import query_field, rows_of
 
     path = checkpoint or index.about.checkpoint
     if not Path(path).is_dir():
         raise UserError(
-            f"the model {path} of the index {index.folder} is missing: give --run=RUN, or search "
-            "by words alone with --mode=bag."
+            f"The model {path} of index {index.folder} does not exist. Add --run=RUN, or search by "
+            "words only with --mode=bag."
         )
     model = load.load(path, batch_size=batch_size)
     images = [n for n, x in model.config.encoded.items() if x.modality == "image"]
@@ -229,16 +201,13 @@ def _model_searcher(
     default = index.about.query_field
     if not field and default not in model.config.encoded:
         raise UserError(
-            f"queries of the index {index.folder} have the field {default!r}, which {model.folder} "
-            f"lacks: {OTHER_MODEL}."
+            f"Queries of index {index.folder} need field {default!r}, but {model.folder} has no "
+            f"such field. {OTHER_MODEL}."
         )
     name = query_field(model.config, field or default)
     check_model(index.about, model, name, index.folder)
     part = model.config.fields[name]
-
-    def encode(values: Sequence[Any]) -> Any:
-        return rows_of(model, values, name)
-
+    encode = functools.partial(rows_of, model, field=name)
     return IndexSearcher(index, mode, name, part.modality != "text", part.column, encode)
 
 
@@ -248,8 +217,8 @@ def check_model(about: About, model: "TrainedModel", field: str, folder: Path) -
 
     lexical, reason = is_lexical(model.config, field), ""
     if lexical != bool(about.terms):
-        kinds = ("lexical", "dense") if lexical else ("dense", "lexical")
-        reason = f"field {field!r} is {kinds[0]}, the index {kinds[1]} (see --query_field)"
+        types = ("lexical", "dense") if lexical else ("dense", "lexical")
+        reason = f"field {field!r} is {types[0]}, the index {types[1]} (see --query_field)"
     elif lexical:
         words = BagOfWordsEncoder(model.terms(field), model.tokenizer)
         if words.fingerprint() != about.terms_sha256:
@@ -259,5 +228,5 @@ def check_model(about: About, model: "TrainedModel", field: str, folder: Path) -
         reason = "the weights differ"
     if reason:
         raise UserError(
-            f"the index {folder} does not fit the model {model.folder}, as {reason}: {OTHER_MODEL}."
+            f"Index {folder} does not fit model {model.folder}: {reason}. {OTHER_MODEL}."
         )

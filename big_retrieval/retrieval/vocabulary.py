@@ -21,19 +21,13 @@ FILE, TOKENIZER = "terms.npy", "tokenizer.json"
 
 
 class BagOfWordsEncoder:
-    """Encoder of texts to bags of words, without a model.
-
-    Args:
-      terms: terms of a lexical field.
-      tokenizer: tokenizer of its texts.
-    """
+    """Encoder of texts to bags of words over the terms of a lexical field, without a model."""
 
     def __init__(self, terms: Terms, tokenizer: FixedLengthTokenizer):
         special = tuple(sorted(tokenizer.special_ids))
         self.terms, self._tokenizer = dataclasses.replace(terms, special=special), tokenizer
 
     def __len__(self) -> int:
-        """Returns V."""
         return len(self.terms)
 
     @functools.cached_property
@@ -47,13 +41,14 @@ class BagOfWordsEncoder:
     ) -> sparse.csr_array:
         """Builds bags of words with 1 at the term of every token, float32 [n, V].
 
-        Special tokens never count, not even the unknown token, although they may have a term:
-        every document has an end of the text.
+        Special tokens, including the unknown token, never count, although they may have a term:
+          every
+        document contains the end token.
 
         Args:
           items: n texts, or pairs of title and text.
           length: maximum number of tokens per text, with special tokens.
-          normalise: True to scale bags to norm 1, as `normalises` returns.
+          normalise: True to scale bags to norm 1 (see `normalises`).
         """
         pairs = [("", item) if isinstance(item, str) else item for item in items]
         titles, texts = [title for title, _ in pairs], [text for _, text in pairs]
@@ -67,7 +62,6 @@ class BagOfWordsEncoder:
         return digest.hexdigest()
 
     def save(self, folder: Path) -> None:
-        """Writes the files of `load`."""
         with ArrayWriter(folder / FILE, np.int32) as file:
             file.append(np.asarray(self.terms.ids, np.int32))
         self._tokenizer.save(folder / TOKENIZER)
@@ -81,7 +75,7 @@ class BagOfWordsEncoder:
 
 
 def normalises(config: Config, field: str) -> bool:
-    """Returns True if embeddings of a lexical field have norm 1; bags of documents must, too."""
+    """Returns True if embeddings of a lexical field, and so bags of documents, have norm 1."""
     head = lexical_head(config.fields, field)
     return head is not None and head.normalise
 
@@ -91,6 +85,6 @@ def vocabulary_of(config: Config, tokenizer: FixedLengthTokenizer, field: str) -
     from big_retrieval.models.towers import lexical_terms
 
     if not is_lexical(config, field):
-        raise UserError(f"field {field!r} has no lexical head, so no vocabulary terms.")
-    found = lexical_terms(config, tokenizer.vocab_size, tokenizer)
-    return BagOfWordsEncoder(found[config.fields[field].shares_head or field], tokenizer)
+        raise UserError(f"Field {field!r} has no lexical head, so no vocabulary terms.")
+    terms = lexical_terms(config, tokenizer.vocab_size, tokenizer)
+    return BagOfWordsEncoder(terms[config.fields[field].shares_head or field], tokenizer)

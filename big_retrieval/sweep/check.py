@@ -1,8 +1,8 @@
 """Checks the configurations of a sweep before its first run, exactly as `big_retrieval.main` would.
 
-A config file may change its process, or end it. So `check_all` starts one process
-(`python -m big_retrieval.sweep.check`, a JSON list of command lines on its standard input, a JSON
-list of answers on its output), and this process forks once for every run.
+A config file may change its process, or end it. Therefore `check_all` starts one process
+(`python -m big_retrieval.sweep.check`), which forks for every run. Its standard input is a JSON
+list of command lines, its output a JSON list of answers.
 """
 
 import json
@@ -27,24 +27,19 @@ from big_retrieval.sweep.spec import Sweep, SweepRun, inputs_sha256
 from big_retrieval.sweep.table import read_results
 
 EVALUATORS = ("retrieval/", "zeroshot/")  # prefixes of metrics that are known before a run
-ANOTHER = "rename the entry, use another --workdir, or delete"
+REMEDY = "To continue, rename the entry, use another --workdir, or delete"
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A valid configuration.
+    """A valid configuration."""
 
-    Attributes:
-      plain: as in config.json.
-      metrics: the names of its evaluators' metrics.
-    """
-
-    plain: dict[str, Any]
-    metrics: tuple[str, ...]
+    plain: dict[str, Any]  # as in config.json
+    metrics: tuple[str, ...]  # names of its evaluators' metrics
 
 
 def check_all(sweep: Sweep, runs: Sequence[SweepRun]) -> None:
-    """Checks the configurations of some runs, also against the saved ones of finished runs.
+    """Checks the configurations of runs, also against the saved ones of finished runs.
 
     Raises:
       UserError: a run is wrong; the message names the run, and the key or file.
@@ -57,25 +52,25 @@ def check_all(sweep: Sweep, runs: Sequence[SweepRun]) -> None:
 
 def check_metrics(sweep: Sweep, checked: Sequence[Checked]) -> None:
     """Raises a UserError if no evaluator has a metric of the sweep or of its paper."""
-    known = sorted({name for configuration in checked for name in configuration.metrics})
+    available = sorted({name for configuration in checked for name in configuration.metrics})
     for pattern in (*sweep.metrics, *(name for row in sweep.paper.values() for name in row)):
-        is_known = any(fnmatchcase(name, pattern) for name in known)
-        if pattern.startswith(EVALUATORS) and not is_known:
+        is_available = any(fnmatchcase(name, pattern) for name in available)
+        if pattern.startswith(EVALUATORS) and not is_available:
             raise UserError(
                 f"No evaluator of the configs has the metric {pattern!r}. They have: "
-                f"{', '.join(known) or 'none'}."
+                f"{', '.join(available) or 'none'}."
             )
 
 
 def configurations(runs: Sequence[SweepRun]) -> list[Checked]:
     """Returns the configurations of runs; raises a UserError that names the first wrong run."""
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "big_retrieval.sweep.check"],
         input=json.dumps([run.config_flags() for run in runs]), capture_output=True, text=True,
     )  # fmt: skip
-    if done.returncode:
-        raise UserError(f"Cannot check the configurations: {done.stderr.strip()[-1000:]}")
-    answers = json.loads(done.stdout)
+    if process.returncode:
+        raise UserError(f"Cannot check the configurations: {process.stderr.strip()[-1000:]}")
+    answers = json.loads(process.stdout)
     for run, answer in zip(runs, answers, strict=True):
         if "error" in answer:
             raise UserError(f"{run.name}: {answer['error']}")
@@ -85,17 +80,17 @@ def configurations(runs: Sequence[SweepRun]) -> list[Checked]:
 def _compare(run: SweepRun, checked: Checked) -> None:
     """Raises a UserError if a finished run had another configuration.
 
-    `big_retrieval.main` compares an unfinished one itself, before it trains.
+    `big_retrieval.main` itself compares an unfinished run before it trains.
     """
     results = read_results(run)
     if results is None:
         return
     if run.entry.evaluate:
-        known = results.get("inputs_sha256")
-        if known not in (None, inputs_sha256(checked.plain, run.entry.evaluate)):
+        digest = results.get("inputs_sha256")
+        if digest not in (None, inputs_sha256(checked.plain, run.entry.evaluate)):
             raise UserError(
-                f"{run.name}: {run.results} has another config or flag than the sweep. To "
-                f"continue, {ANOTHER} the file."
+                f"{run.name}: {run.results} has another config or flag than the sweep. {REMEDY} "
+                "this file."
             )
         return
     saved = run.folder / "config.json"
@@ -108,8 +103,7 @@ def _compare(run: SweepRun, checked: Checked) -> None:
     for key, before, now in schema.differences(old, checked.plain):
         if not configs.free_on_resume(key):
             raise UserError(
-                f"{run.name}: finished with {key} = {before!r}, now {now!r}. To continue, "
-                f"{ANOTHER} {run.folder}."
+                f"{run.name}: finished with {key} = {before!r}, now {now!r}. {REMEDY} {run.folder}."
             )
 
 
@@ -136,7 +130,7 @@ def answers(lines: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
 
 def _answer(flags: Sequence[str], sender: Connection) -> None:
     """Sends the configuration with the names of its metrics, or its error."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # a config file, or what it starts, may print
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # a config file and its children may print
     try:
         config = parse(ConfigOptions, flags).load_config()
         check(config)

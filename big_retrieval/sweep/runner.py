@@ -1,8 +1,8 @@
 """Runs of a sweep, one after the other, each in its own process.
 
 A run is finished when its folder has a results.json (evaluation.json if the entry is only
-evaluated). The command of the run decides everything else, such as where it resumes. A sweep
-therefore has no state that an interruption could leave half-written.
+evaluated). The command of the run decides everything else, such as the step where it resumes. A
+sweep therefore has no state that an interruption could leave half-written.
 """
 
 import logging
@@ -12,7 +12,6 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Literal
 
 from big_retrieval.runtime import child
@@ -28,11 +27,10 @@ MODULE, COMMANDS = "big_retrieval.main", "big_retrieval"
 LOOK = 0.5  # seconds between two checks of a run
 PATIENCE = 20.0  # seconds for a killed process to leave a run folder
 QUIET = 60.0  # seconds between two lines of progress in a log
-SHOWN = 8  # lines of the log of a run that failed
-TAIL = 16_384  # bytes at the end of a log that are read
-
+SHOWN = 8  # printed log lines of a failed run
+TAIL = 16_384  # bytes read at the end of a log
 ELSEWHERE = "left to the process that is running it"
-MISTAKE = 2  # status of `big_retrieval.main` after a user's mistake
+MISTAKE = 2  # exit status of `big_retrieval.main` after a UserError
 
 Outcome = Literal["finished", "stopped", "failed", "refused", "elsewhere"]
 log = logging.getLogger(__name__)
@@ -44,6 +42,7 @@ class _Screen:
     def __init__(self, runs: int) -> None:
         shown = log.isEnabledFor(logging.INFO)
         self._bar = progress_bar("runs", runs, shown=shown, log_interval=QUIET)
+        self.close = self._bar.close
 
     def message(self, text: str, level: int = logging.INFO) -> None:
         with self._bar.external_write_mode():  # on a terminal, the bar moves below the message
@@ -53,9 +52,6 @@ class _Screen:
         self._bar.set_postfix_str(text, refresh=False)
         self._bar.update(finished_runs)
 
-    def close(self) -> None:
-        self._bar.close()
-
 
 def run_all(runs: Sequence[SweepRun], tables: Callable[[], str]) -> int:
     """Runs what is not finished, in order, and writes the tables after each run.
@@ -64,20 +60,17 @@ def run_all(runs: Sequence[SweepRun], tables: Callable[[], str]) -> int:
       tables: writes the tables, and returns the one to show.
 
     Returns:
-      The exit status: 0 when all runs are finished, 128 + n after signal n, 2 if only mistakes of
-      the user are in the way, else 1.
-
-    Raises:
-      UserError: a results.json is damaged.
+      The exit status: 0 if all runs are finished, 128 + n after signal n, 2 if all unfinished runs
+      were refused, else 1.
     """
     outcomes = dict[str, Outcome]()
-    tables()  # an error in them shows before the first run
+    tables()  # damaged results raise an error before the first run
     screen = _Screen(len(_unfinished(runs)))
     with Signals(*SIGNALS) as stop:
-        for place, run in enumerate(runs, 1):
+        for number, run in enumerate(runs, 1):
             if stop.first is not None:
                 break
-            head = f"[{place}/{len(runs)}] {run.name}"
+            head = f"[{number}/{len(runs)}] {run.name}"
             if read_results(run) is not None:
                 screen.message(f"{head}  finished already")
                 continue
@@ -86,16 +79,16 @@ def run_all(runs: Sequence[SweepRun], tables: Callable[[], str]) -> int:
             tables()
         screen.close()
         log.info("\n" + tables())
-    left = _unfinished(runs)
-    if not left:
+    remaining = _unfinished(runs)
+    if not remaining:
         return 0
     if stop.first is not None:
         log.info("stopped; to continue, repeat the same command")
         return 128 + stop.first
-    lines = [f"{outcomes[run.name]}: {run.name}" for run in left]
-    lines.append(f"{len(left)} of {len(runs)} runs are not finished; repeat the same command")
+    lines = [f"{outcomes[run.name]}: {run.name}" for run in remaining]
+    lines.append(f"{len(remaining)} of {len(runs)} runs are not finished; repeat the same command")
     log.warning("\n".join(lines))
-    return MISTAKE if {outcomes[run.name] for run in left} == {"refused"} else 1
+    return MISTAKE if {outcomes[run.name] for run in remaining} == {"refused"} else 1
 
 
 def _unfinished(runs: Sequence[SweepRun]) -> list[SweepRun]:
@@ -103,7 +96,6 @@ def _unfinished(runs: Sequence[SweepRun]) -> list[SweepRun]:
 
 
 def _run(run: SweepRun, head: str, screen: _Screen, stop: Signals) -> Outcome:
-    """Starts a run and waits for its end."""
     run.folder.mkdir(parents=True, exist_ok=True)
     if _in_use(run, head, screen, stop, PATIENCE):
         screen.message(f"{head}  {ELSEWHERE}")
@@ -119,7 +111,7 @@ def _run(run: SweepRun, head: str, screen: _Screen, stop: Signals) -> Outcome:
         with suppress(subprocess.TimeoutExpired):
             process.process.wait(LOOK)
     if process.process.returncode == MISTAKE and _in_use(run, head, screen, stop, 0.0):
-        screen.message(f"{head}  {ELSEWHERE}")  # another process was quicker, this one was refused
+        screen.message(f"{head}  {ELSEWHERE}")  # another process took the lock first
         return "elsewhere"
     return process.outcome(screen, head)
 
@@ -127,7 +119,7 @@ def _run(run: SweepRun, head: str, screen: _Screen, stop: Signals) -> Outcome:
 def _in_use(run: SweepRun, head: str, screen: _Screen, stop: Signals, patience: float) -> bool:
     """Returns True if another process owns a run folder for longer than `patience` seconds.
 
-    A process that was just killed owns it for a moment. The run itself takes the lock.
+    A killed process owns the folder for a moment. The run itself takes the lock.
     """
     observer, begin = Observer(run.lock), time.monotonic()
     while (state := observer.look()) in ("alive", "undecided"):
@@ -146,7 +138,7 @@ class _RunProcess:
         self._run = run
         self.log_file = run.folder / "log.txt"
         self._begin = time.monotonic()
-        self._signals = 0  # passed on to the process
+        self._signals = 0  # signals sent to the process
         module = (COMMANDS, "evaluate") if run.entry.evaluate else (MODULE,)
         command = [*module, *run.flags()]
         with self.log_file.open("ab") as output:
@@ -154,16 +146,20 @@ class _RunProcess:
             output.write(f"---- {stamp} python -m {shlex.join(command)}\n".encode())
             output.flush()
             self._start = output.tell()
-            # In its own session, it gets Ctrl-C at the terminal only through `stop`: the second
-            # signal that reaches it must be the user's second.
+            # Its own session: Ctrl-C must reach the process once, through `stop`, because a second
+            # signal ends it without saving.
             self.process = subprocess.Popen(
                 child.command(*command), stdin=subprocess.DEVNULL, stdout=output,
                 stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
 
     def last_lines(self) -> list[str]:
-        """Returns the last lines of this process in the log, without empty ones."""
-        return _last_lines(self.log_file, self._start)
+        """Returns the last lines of this process in the log, without empty lines."""
+        with self.log_file.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(self._start, size - TAIL))
+            text = file.read().decode(errors="replace")
+        return [line.rstrip() for line in text.splitlines() if line.strip()]
 
     def stop(self, screen: _Screen, head: str, *, at_once: bool) -> None:
         """Ends the process, which saves first unless `at_once`."""
@@ -185,16 +181,8 @@ class _RunProcess:
         if status == 0 or self._signals:
             screen.message(f"{head}  {lines[-1] if status == 0 and lines else 'stopped'}")
             return "stopped"
-        how = f"by signal {-status}" if status < 0 else f"with status {status}"
+        reason = f"by signal {-status}" if status < 0 else f"with status {status}"
         ends = lines[-1:] if status == MISTAKE else lines[-SHOWN:]
-        text = [f"{head}  failed {how} after {took}; {self.log_file} ends with", *ends]
+        text = [f"{head}  failed {reason} after {took}; {self.log_file} ends with", *ends]
         screen.message("\n    ".join(text), logging.WARNING)
         return "refused" if status == MISTAKE else "failed"
-
-
-def _last_lines(path: Path, start: int) -> list[str]:
-    with path.open("rb") as file:
-        size = file.seek(0, 2)
-        file.seek(max(start, size - TAIL))
-        text = file.read().decode(errors="replace")
-    return [line.rstrip() for line in text.splitlines() if line.strip()]

@@ -14,19 +14,17 @@ from big_retrieval.errors import UserError
 SCRIPT = Path("launch/slurm.sbatch")
 
 
-def command(numbers: Sequence[int], *, sweep: str, workdir: Path, options: str = "") -> list[str]:
-    """Returns the sbatch command.
+def command(indices: Sequence[int], *, sweep: str, workdir: Path, options: str = "") -> list[str]:
+    """Returns the sbatch command for runs (indices, ascending) of a sweep file with its argument.
 
     Args:
-      numbers: indices of the runs, ascending.
-      sweep: the sweep file with its argument.
       workdir: the sweep's folder.
       options: more options of sbatch, as on a command line.
     """
     folder = None if SCRIPT.is_file() else shipped.folder("launch")
     return [
         "sbatch",
-        f"--array={','.join(map(str, numbers))}",
+        f"--array={','.join(map(str, indices))}",
         f"--job-name={workdir.name}",
         f"--output={workdir}/logs/%A_%a.txt",
         "--nodes=1",
@@ -41,7 +39,7 @@ def command(numbers: Sequence[int], *, sweep: str, workdir: Path, options: str =
 
 
 def submit(command: Sequence[str], workdir: Path) -> int:
-    """Runs the sbatch command, and returns its exit status; raises a UserError without sbatch."""
+    """Runs the sbatch command, and returns its exit status."""
     (workdir / "logs").mkdir(parents=True, exist_ok=True)
     try:
         return subprocess.run(command).returncode

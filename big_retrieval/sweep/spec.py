@@ -30,31 +30,25 @@ from big_retrieval.runtime import locks
 FOLDERS = (Path("configs/sweeps"), Path("configs/papers"))
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,=+-]{0,99}")
 EVALUATE = re.compile(r"(--bm25|--untrained|--init=\S+)?")
-TAKEN = ("results.csv", "results.md", "results.lock", "logs")  # other names in a sweep's folder
-LIMIT = 2**31  # of seeds, as in `checks`
+RESERVED = ("results.csv", "results.md", "results.lock", "logs")  # other names in the folder
+MAX_SEED = 2**31 - 1  # as in `checks`
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One configuration of a sweep.
+    """One configuration of a sweep."""
 
-    Attributes:
-      name: name of its folder and of its row in the table.
-      config: config file with an optional argument, as for --config.
-      overrides: dotted keys of the configuration, such as "optimizer.lr", and their values.
-      evaluate: flag of `big-retrieval evaluate` for a row that is evaluated once and not trained:
-        "--bm25", "--untrained" or "--init=WEIGHTS"; "" trains.
-    """
-
-    name: str
-    config: str
+    name: str  # name of its folder and of its row in the table
+    config: str  # config file with an optional argument, as for --config
+    # Dotted keys of the configuration, such as "optimizer.lr", and their values
     overrides: Mapping[str, Any] = field(default_factory=dict)
+    # Flag of `big-retrieval evaluate` for a row that is evaluated once and not trained: "--bm25",
+    # "--untrained" or "--init=WEIGHTS"; "" trains
     evaluate: str = ""
 
     def __post_init__(self) -> None:
-        """Raises a UserError for a name that is not a file name, or an unusable override."""
         name = self.name
-        if not NAME.fullmatch(name) or name in TAKEN:
+        if not NAME.fullmatch(name) or name in RESERVED:
             raise UserError(
                 f"Not a folder name: {name!r}. Use at most 100 letters, digits and _ . , = + -, "
                 "and begin with a letter or digit."
@@ -71,53 +65,49 @@ class Entry:
                 raise UserError(f"{name}: overrides contain {key!r}. Write {near!r}.")
 
     def flags(self) -> list[str]:
-        """Returns this configuration as flags of `big_retrieval.main`."""
+        """Returns the configuration as flags of `big_retrieval.main`."""
         values = [f"--config.{key}={value}" for key, value in self.overrides.items()]
         return [f"--config={self.config}", *values]
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """Runs of every entry with every seed.
+    """Runs of every entry with every seed."""
 
-    Attributes:
-      runs: the entries, in the order in which they are run.
-      seeds: values of `config.seed` for each entry.
-      metrics: patterns (`*`, `?`) of the metrics in the table, in this order.
-      paper: numbers of a paper by entry and metric (see `published`); the table shows
-        "ours / paper". Recalls and accuracies are in percent, as in the table.
-      evaluations: entry -> indices of evaluations during its runs, from 1; the table has a row
-        `NAME@INDEX` for each, after the row of the entry. `paper` may have the same names.
-    """
-
-    runs: Sequence[Entry]
-    seeds: Sequence[int] = (0,)
+    runs: Sequence[Entry]  # in the order in which they are run
+    seeds: Sequence[int] = (0,)  # values of `config.seed` for each entry
+    # Patterns (`*`, `?`) of the metrics in the table, in this order
     metrics: Sequence[str] = ("*/R@1", "*/accuracy")
+    # Numbers of a paper by entry and metric (see `published`), which the table shows as
+    # "ours / paper". Recalls and accuracies are in percent, as in the table.
     paper: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    # Entry -> indices of evaluations during its runs, from 1. The table has a row `NAME@INDEX` for
+    # each, after the row of the entry. `paper` may use these names.
     evaluations: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raises a UserError for an empty list, a duplicate, or a row or metric without a run."""
         for key in ("runs", "seeds", "metrics"):
             values = getattr(self, key)
             if isinstance(values, str) or not list(values):
                 raise UserError(f"{key} is {values!r:.40}. Give a list of at least one element.")
         names = [entry.name.lower() for entry in self.runs]  # some file systems ignore case
-        if wrong := [seed for seed in self.seeds if not 0 <= seed < LIMIT]:
-            raise UserError(f"Seed {wrong[0]} is not from 0 to {LIMIT - 1}.")
+        if wrong := [seed for seed in self.seeds if not 0 <= seed <= MAX_SEED]:
+            raise UserError(f"Seed {wrong[0]} is not from 0 to {MAX_SEED}.")
         for label, values in (("seed", self.seeds), ("name", names)):
             if repeated := [value for value, count in Counter(values).items() if count > 1]:
-                raise UserError(f"Duplicate {label} {repeated[0]!r}. Each run needs its own.")
+                raise UserError(f"Duplicate {label} {repeated[0]!r}. Use each {label} once.")
         self._check_paper()
 
     def _check_paper(self) -> None:
         names = {entry.name for entry in self.runs}
-        rows = names | {f"{name}@{n}" for name, found in self.evaluations.items() for n in found}
-        for key, known in (("evaluations", names), ("paper", rows)):
-            if unknown := sorted(set(getattr(self, key)) - known):
+        rows = names | {
+            f"{name}@{i}" for name, indices in self.evaluations.items() for i in indices
+        }
+        for key, available in (("evaluations", names), ("paper", rows)):
+            if unknown := sorted(set(getattr(self, key)) - available):
                 raise UserError(f"{key} has {unknown[0]!r}, but no run has this name.")
-        for row, numbers in self.paper.items():
-            for metric in numbers:
+        for row, metrics in self.paper.items():
+            for metric in metrics:
                 if not any(fnmatchcase(metric, pattern) for pattern in self.metrics):
                     raise UserError(
                         f"paper has {metric!r} in the row {row!r}, but no pattern of metrics "
@@ -134,9 +124,6 @@ def published(
       columns: names of metrics, one per column.
       rows: name of an entry -> its row as printed: numbers separated by spaces, "-" for no number.
       unit: factor of the printed numbers, such as 0.01 for nDCG in percent.
-
-    Raises:
-      UserError: a row has more or fewer numbers than there are columns.
     """
     out = {}
     for name, row in rows.items():
@@ -150,17 +137,12 @@ def published(
 
 @dataclass(frozen=True)
 class SweepRun:
-    """One entry with one seed.
+    """One entry with one seed."""
 
-    Attributes:
-      number: index in the sweep, for --only and SLURM arrays.
-      folder: the run folder.
-    """
-
-    number: int
+    number: int  # index in the sweep, for --only and SLURM arrays
     entry: Entry
     seed: int
-    folder: Path
+    folder: Path  # run folder
 
     @property
     def name(self) -> str:
@@ -178,7 +160,6 @@ class SweepRun:
         return locks.beside(self.results) if self.entry.evaluate else locks.in_folder(self.folder)
 
     def config_flags(self) -> list[str]:
-        """Returns the flags of the configuration."""
         return [*self.entry.flags(), f"--config.seed={self.seed}"]
 
     def flags(self) -> list[str]:
@@ -195,7 +176,7 @@ def inputs_sha256(config: Mapping[str, Any], flag: str) -> str:
 
 
 def runs_of(sweep: Sweep, workdir: Path) -> list[SweepRun]:
-    """Returns all runs in order: the first entry with every seed, then the second, and so on."""
+    """Returns all runs in order: the first entry with every seed, then the second entry."""
     pairs = [(entry, seed) for entry in sweep.runs for seed in seeds_of(sweep, entry)]
     return [
         SweepRun(number, entry, seed, workdir / entry.name / f"seed_{seed}")
@@ -204,20 +185,12 @@ def runs_of(sweep: Sweep, workdir: Path) -> list[SweepRun]:
 
 
 def seeds_of(sweep: Sweep, entry: Entry) -> Sequence[int]:
-    """Returns the seeds of an entry; an entry that is only evaluated has the first one."""
+    """Returns the seeds of an entry: only the first one if it is not trained."""
     return sweep.seeds[:1] if entry.evaluate else sweep.seeds
 
 
-def choose(runs: Sequence[SweepRun], only: str) -> list[SweepRun]:
-    """Returns the runs that --only names.
-
-    Args:
-      runs: all runs of the sweep.
-      only: indices and ranges, e.g. `3` or `0-2,5`; empty for all.
-
-    Raises:
-      UserError: `only` has another form, or an index after the last run.
-    """
+def select_runs(runs: Sequence[SweepRun], only: str) -> list[SweepRun]:
+    """Returns the runs that --only names by indices and ranges, e.g. `0-2,5`; empty for all."""
     if not only:
         return list(runs)
     indices: set[int] = set()
@@ -234,15 +207,8 @@ def choose(runs: Sequence[SweepRun], only: str) -> list[SweepRun]:
 
 
 def load(text: str) -> Sweep:
-    """Reads a sweep file.
-
-    Args:
-      text: file with an optional argument after a colon, such as `sweeps/X.py:runlocal`.
-
-    Raises:
-      UserError: the file is missing, it fails, or `get_sweep` returns something else.
-    """
-    from big_retrieval.cli import shipped  # cli defines flags, which a program may have, too
+    """Reads a sweep file with an optional argument after a colon, e.g. `sweeps/X.py:runlocal`."""
+    from big_retrieval.cli import shipped  # cli defines flags, which a program may define, too
     from big_retrieval.cli.config_file import can_import_configs, mistake_in
 
     name, _, arg = shipped.resolve(text).partition(":")

@@ -1,4 +1,4 @@
-"""Tables of a sweep: how far its runs are, and their results.
+"""Tables of a sweep: progress and results of its runs.
 
 results.csv has a row for each finished run with all of its metrics; results.md a row for each name
 with mean and deviation over the seeds. Both are written from all runs each time, so that several
@@ -25,7 +25,7 @@ LOOK = 0.1  # seconds between two attempts to take the lock of another writer
 
 
 def read_results(run: SweepRun) -> Results | None:
-    """Returns the results of a run, None if it is not finished; raises a UserError if damaged."""
+    """Returns the results of a run, or None before its end; raises a UserError if damaged."""
     try:
         results = json.loads(run.results.read_text())
     except FileNotFoundError:
@@ -54,13 +54,9 @@ def _progress(run: SweepRun) -> str:
 
 
 def write_tables(sweep: Sweep, runs: Sequence[SweepRun], workdir: Path, title: str) -> str:
-    """Writes results.csv and results.md of all runs of a sweep; returns the table of means.
-
-    Raises:
-      UserError: a results.json is damaged.
-    """
+    """Writes results.csv and results.md of all runs of a sweep; returns the table of means."""
     workdir.mkdir(parents=True, exist_ok=True)
-    # Results are read under the lock: a writer must not overwrite newer results of another one.
+    # Reads under the lock: a writer must not overwrite newer results of another writer.
     with Lock(workdir / "results.lock", of=workdir, flag="--workdir", wait=True, look=LOOK):
         finished = [(run, results) for run in runs if (results := read_results(run)) is not None]
         means = _means_table(sweep, finished)
@@ -71,7 +67,7 @@ def write_tables(sweep: Sweep, runs: Sequence[SweepRun], workdir: Path, title: s
 
 
 def _rows_table(finished: Sequence[tuple[SweepRun, Results]]) -> str:
-    """Returns finished runs as CSV: name, seed, and every metric that one of them has."""
+    """Returns finished runs as CSV: name, seed, and all metrics of all runs."""
     columns = sorted({key for _, results in finished for key in results}, key=natural)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -88,14 +84,14 @@ def _means_table(sweep: Sweep, finished: Sequence[tuple[SweepRun, Results]]) -> 
         runs = [(run, results) for run, results in finished if run.entry.name == entry.name]
         expected = len(seeds_of(sweep, entry))
         count = str(expected) if len(runs) == expected else f"{len(runs)} of {expected}"
-        of_runs = [results for _, results in runs]
-        rows.append(TableRow(entry.name, count, of_runs, sweep.paper.get(entry.name, {})))
+        results = [results for _, results in runs]
+        rows.append(TableRow(entry.name, count, results, sweep.paper.get(entry.name, {})))
         indices = sweep.evaluations.get(entry.name, ())
-        during = [_evaluations(run.folder, sweep.metrics) for run, _ in runs if indices]
+        evaluations = [_evaluations(run.folder, sweep.metrics) for run, _ in runs if indices]
         for index in indices:
             name = f"{entry.name}@{index}"
-            measured = [values[index - 1] for values in during if len(values) >= index]
-            rows.append(TableRow(name, count, measured, sweep.paper.get(name, {})))
+            metrics = [values[index - 1] for values in evaluations if len(values) >= index]
+            rows.append(TableRow(name, count, metrics, sweep.paper.get(name, {})))
     return means_of_rows(rows, sweep.metrics)
 
 
@@ -111,7 +107,6 @@ def _evaluations(folder: Path, patterns: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _configs_table(entries: Sequence[Entry]) -> str:
-    """Returns a Markdown table with the configuration of each name."""
     body = []
     for entry in entries:
         flags = [f"`{entry.evaluate}`"] if entry.evaluate else []

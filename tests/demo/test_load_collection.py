@@ -114,7 +114,7 @@ def test_pictures_in_a_changed_table_are_not_shown(
     write([3, 4, 5])
     assert not open_demo(options, tmp_path).collection.has_pictures
     (warning,) = (line for line in said if "no pictures: the files that" in line)
-    assert f"have changed: {table}. Put them back, or build the index again." in warning
+    assert f"have changed: {table}. Restore them, or build the index again." in warning
 
 
 def test_own_files_are_encoded_as_many_as_wanted(

@@ -36,7 +36,7 @@ def test_examples_say_what_the_library_and_the_evaluation_say(
     assert len(source) == len(found) == 30
     own = [bags_of(model, scenes[i]["captions"], "text", "query").sum(axis=0) for i in range(30)]
     embeddings = model.encode_images([scenes[i]["image"] for i in range(30)])
-    share = sum(each.right for each in found) / len(found)
+    share = sum(each.precision for each in found) / len(found)
     assert share == pytest.approx(
         words_shared(embeddings, scipy.sparse.csr_array(np.stack(own)), TOP)
     )
@@ -48,8 +48,8 @@ def test_examples_say_what_the_library_and_the_evaluation_say(
     shared = explain.shared(model, texts[1], picture)
     assert one.pairs[1][1].score == pytest.approx(shared.score, rel=1e-5)
     columns = {word for word, _ in one.words}
-    assert {"a", "of"} <= one.own
-    assert one.unseen == sorted(one.own - columns)
+    assert {"a", "of"} <= one.text_words
+    assert one.unseen == sorted(one.text_words - columns)
 
 
 def test_the_draw_goes_by_the_seed_and_the_mode_is_kept(model: TrainedModel) -> None:
@@ -65,7 +65,7 @@ def test_the_draw_goes_by_the_seed_and_the_mode_is_kept(model: TrainedModel) -> 
     assert common.score == pytest.approx(shared.score, rel=1e-5)
     _, texts = examples(model, ExampleOptions("evals.test", "text", "text", 2))
     assert isinstance(texts[0].item, str)
-    with pytest.raises(UserError, match="mode 'binary' makes a bag of the document's words"):
+    with pytest.raises(UserError, match="Mode 'binary' needs a text as the document"):
         examples(model, ExampleOptions("evals.test", mode="binary"))
 
 
@@ -78,8 +78,10 @@ def test_a_page_of_pictures_and_texts(model: TrainedModel, tmp_path: Path) -> No
     page = check(write_examples([*found, text], 4, tmp_path / "page", "Examples", "a note"))
     assert page.pictures == 3
     words = " ".join(page.words)
-    assert words.count("✓") == 1 + sum(w in e.own for e in [*found, text] for w, _ in e.words[:4])
-    assert "In its texts, not among its terms: c" in words
+    assert words.count("✓") == 1 + sum(
+        w in e.text_words for e in [*found, text] for w, _ in e.words[:4]
+    )
+    assert "In its texts, but not among its terms: c" in words
     assert "no word in common" in words
 
 
@@ -96,7 +98,7 @@ def test_damaged_records_are_no_examples(
 
 
 def test_a_dense_model_has_no_examples(model: TrainedModel) -> None:
-    with pytest.raises(UserError, match="the model has no lexical head"):
+    with pytest.raises(UserError, match="The model has no lexical head"):
         examples(dataclasses.replace(model, config=tiny()), WANTED)
 
 

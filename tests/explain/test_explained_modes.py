@@ -90,11 +90,11 @@ def test_a_bag_has_the_words_of_its_text_and_unknown_ones_match_nothing(
 
 def test_wrong_modes_are_named(model: TrainedModel, scenes: SceneRecords) -> None:
     picture = scenes[0]["image"]
-    with pytest.raises(UserError, match="the mode is 'bags'; it must be one of parametric, bag"):
+    with pytest.raises(UserError, match="Unknown mode 'bags'"):
         explain.shared(model, ASK, picture, mode="bags")
-    with pytest.raises(UserError, match="bag of the document's words, and field 'image' reads"):
+    with pytest.raises(UserError, match="needs a text as the document, but field 'image'"):
         explain.shared(model, ASK, picture, mode="binary")
-    with pytest.raises(UserError, match="bag of the query's words, and field 'image' reads"):
+    with pytest.raises(UserError, match="needs a text as the query, but field 'image'"):
         explain.shared(model, picture, ASK, "image", "text", mode="bag")
 
 
@@ -103,15 +103,17 @@ def test_the_listing_of_a_bag(model: TrainedModel, scenes: SceneRecords, tmp_pat
 
     file = tmp_path / "scene.png"
     Image.fromarray(scenes[0]["image"]).save(file)
-    item = listings.asked(model, "a big red circle", "text", None)
+    item = listings.make_item(model, "a big red circle", "text", None)
     other = listings.partner(model, str(file), None, item)
     text, image, shared = listings.explain(model, [item], other, mode="bag")
     assert text.title == "text: a big red circle, bag of words"
     assert sorted(text.words) == [("a", 1.0), ("big", 1.0), ("circle", 1.0), ("red", 1.0)]
     assert image.words == explain.strongest(model, file, "image", None)
     assert shared.note.endswith("(mode bag)")
-    unknown = listings.asked(model, "漢字", "text", None)
+    unknown = listings.make_item(model, "漢字", "text", None)
     (part,) = listings.explain(model, [unknown])
-    assert part.note.endswith("none a word of the text: the vocabulary has none of its words")
+    assert part.note.endswith(
+        "none of them words of the text: the vocabulary has none of its words"
+    )
     with pytest.raises(UserError, match="The text for field 'text' is empty"):
-        listings.asked(model, " ", "text", None)
+        listings.make_item(model, " ", "text", None)

@@ -117,21 +117,21 @@ def test_columns_without_names_are_named_by_the_tokenizer(model: TrainedModel) -
 
 @pytest.mark.parametrize("text", ["0:0,0:1", "0:5,0:1", "1:2", "a:b,c:d", "2:1,0:1", "-1:2,0:1"])
 def test_rectangles_that_are_none(text: str) -> None:
-    with pytest.raises(UserError, match="the patches"):
+    with pytest.raises(UserError, match="Patches"):
         rectangle(text, R)
 
 
 def test_mistakes_are_one_sentence(model: TrainedModel, scenes: SceneRecords) -> None:
     seen = explain.look(model, scenes[0]["image"])
-    with pytest.raises(UserError, match=r"no patch \(4, 0\)"):
+    with pytest.raises(UserError, match=r"No patch \(4, 0\)"):
         patch_list([(4, 0)], R)
-    with pytest.raises(UserError, match="no term is called 'nonsense'"):
+    with pytest.raises(UserError, match="No term 'nonsense'"):
         seen.map("nonsense")
-    with pytest.raises(UserError, match="a group has no patch"):
+    with pytest.raises(UserError, match="patch group is empty"):
         seen.dense(np.zeros((1, R, R), bool))
     with pytest.raises(UserError, match="4 x 4 patches"):
         seen.dense(np.ones((R, R), bool))
-    with pytest.raises(UserError, match="'text' is none of the model's lexical image fields"):
+    with pytest.raises(UserError, match="no lexical image field 'text'"):
         explain.look(model, scenes[0]["image"], "text")
     with pytest.raises(UserError, match=r"nowhere\.png cannot be read"):
         explain.look(model, "nowhere.png")

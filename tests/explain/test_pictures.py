@@ -106,10 +106,10 @@ def test_an_image_and_a_text_from_end_to_end(
 
     file = tmp_path / "scene.png"
     Image.fromarray(scenes[0]["image"]).save(file)
-    item = listings.asked(model, str(file), "image", None)
+    item = listings.make_item(model, str(file), "image", None)
     other = listings.partner(model, scenes[0]["captions"][0], None, item)
-    assert (item.field, other.field, other.kind) == ("image", "text", "text")
-    assert listings.partner(model, str(file), None, other).kind == "image"
+    assert (item.field, other.field, other.modality) == ("image", "text", "text")
+    assert listings.partner(model, str(file), None, other).modality == "image"
     parts = list(listings.explain(model, [item], other, patches=["0:2,0:2"], draw=True))
     assert [part.name for part in parts] == ["image", "patches", "text", "shared"]
     names = [name for name, *_ in parts[0].drawings]
@@ -128,23 +128,23 @@ def test_an_image_and_a_text_from_end_to_end(
     assert page.pictures == (drawn if pictures.missing() else drawn + len(parts))
     (mapped,) = listings.explain(model, [item], maps=["a"])
     assert len(mapped.lines) == 5
-    with pytest.raises(UserError, match="no term is called 'zebra'"):
+    with pytest.raises(UserError, match="No term 'zebra'"):
         list(listings.explain(model, [item], maps=["zebra"]))
-    with pytest.raises(UserError, match="'text' is none of the model's lexical image fields"):
-        listings.asked(model, str(file), "image", "text")
-    with pytest.raises(UserError, match="but there is no such file"):
+    with pytest.raises(UserError, match="no lexical image field 'text'"):
+        listings.make_item(model, str(file), "image", "text")
+    with pytest.raises(UserError, match="no such file exists"):
         listings.partner(model, "nowhere.PNG", None, item)
-    assert listings.partner(model, "nowhere.PNG", "text", item).kind == "text"
+    assert listings.partner(model, "nowhere.PNG", "text", item).modality == "text"
 
 
 def test_a_dense_model_has_no_words(model: TrainedModel) -> None:
     dense = dataclasses.replace(model, config=tiny())
     for call in (
-        lambda: listings.asked(dense, "a text", "text", None),
-        lambda: listings.asked(dense, "a text", "text", "text"),
+        lambda: listings.make_item(dense, "a text", "text", None),
+        lambda: listings.make_item(dense, "a text", "text", "text"),
         lambda: vocabulary(dense, "data", None, 3, draw=False),
     ):
-        with pytest.raises(UserError, match="the model has no lexical head"):
+        with pytest.raises(UserError, match="The model has no lexical head"):
             call()
 
 

@@ -123,7 +123,7 @@ def test_upload_keeps_private_models_private(hub: Hub, exported: Path) -> None:
     [
         ([f"--to={NAME}"], "--run is missing"),
         (["--run=x"], "--to is missing"),
-        (["--run=nowhere", f"--to={NAME}"], "nowhere is no folder"),
+        (["--run=nowhere", f"--to={NAME}"], "No folder nowhere"),
         (["--folder={exported}", "--to=model"], "Give OWNER/NAME"),
         (["--folder={exported}", "--to=some one/model"], "Invalid --to"),
         (["--folder={exported}", "--run=x", f"--to={NAME}"], "Remove --run"),

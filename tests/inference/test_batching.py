@@ -17,7 +17,7 @@ from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.evals.encoding import SourceEncoder
 from big_retrieval.inference.batching import (
     BATCH,
-    MOST,
+    MAX_PROGRAMS,
     SEVERAL,
     Batching,
     InOrder,
@@ -77,7 +77,7 @@ def test_programs_are_few_however_many_texts() -> None:
     rng, known = np.random.default_rng(1), frozenset[Shape]()
     for longest in (20, 200, 60, 500, 300):
         known |= set(CPU.shapes(rng.integers(1, longest, 40_000), 512, known))
-    assert 8 < len(known) <= MOST + 2
+    assert 8 < len(known) <= MAX_PROGRAMS + 2
     alone = {*itertools.chain(*(CPU.shapes(np.array([n]), 512, NONE) for n in range(1, 513)))}
     assert alone == {Shape(1, 2**power) for power in range(3, 10)}
 
@@ -121,7 +121,7 @@ def test_eight_texts_need_no_programs_but_those_of_eight_alike(longest: int) -> 
 
 def test_rows() -> None:
     assert [CPU.image_rows(images) for images in (1, 2, 5, 100)] == [1, 4, 8, 8]
-    assert CPU.image_rows(100, side=112) == min(32, CPU.most)
+    assert CPU.image_rows(100, side=112) == min(32, CPU.max_rows)
     assert set(Batching(64, 8, cpu=True).shapes(np.full(99, 256), 256, NONE)) == {(8, 256)}
     accelerator = Batching(64, 1, cpu=False)
     assert accelerator.image_rows(100) == 64

@@ -78,7 +78,7 @@ def test_features_lead_to_the_embeddings(trained: TrainedModel) -> None:
     raw = jnp.asarray(layers[3][:, :2] @ kernel)  # the class tokens are the first positions
     embeddings = topology_part(trained.config.topology).project(raw)
     np.testing.assert_allclose(trained.encode(texts, "text"), embeddings, atol=1e-5)
-    words = "the tower of 'image' gives no layer 5; it has: 'embedding', 'final', 0 to 0."
+    words = "The tower of 'image' has no layer 5. It has: 'embedding', 'final', 0 to 0."
     with pytest.raises(UserError, match=words):
         trained.features([TEST[0]["image"]], "image", 5)
 
@@ -118,8 +118,8 @@ def test_every_value_has_a_row(trained: TrainedModel) -> None:
     np.testing.assert_array_equal(trained.encode(texts, "text"), trained.encode_texts(texts))
     np.testing.assert_array_equal(trained.encode(texts[0], "text"), trained.encode_texts(texts[:1]))
     for wrong, words in (
-        (["a", None], "value 1 for the field 'text' is None"),
-        ([3], "value 0 for"),
+        (["a", None], "Value 1 for field 'text' is None"),
+        ([3], "Value 0 for"),
     ):
         with pytest.raises(UserError, match=words):
             trained.encode(wrong, "text")
@@ -164,23 +164,23 @@ def test_what_cannot_be_encoded_is_named(trained: TrainedModel, tmp_path: Path) 
     text = trained.encode_texts("a")
     for call, words in (
         (lambda: trained.encode_texts(["a"], "title"), ["no field 'title'", "image, text"]),
-        (lambda: trained.encode_images([], "image"), ["nothing to encode", "image"]),
+        (lambda: trained.encode_images([], "image"), ["Nothing to encode", "image"]),
         (lambda: trained.encode_images(5), ["Not an image: 5", "uint8 arrays"]),
-        (lambda: trained.encode_texts(None), ["None for the field 'text' is no text"]),  # type: ignore
+        (lambda: trained.encode_texts(None), ["field 'text': None"]),  # type: ignore
         (lambda: trained.encode_images([tmp_path / "x.png"]), ["x.png cannot be read"]),
         (lambda: trained.encode_images([tmp_path / "text.png"]), ["text.png is not an image"]),
         (lambda: trained.encode_images([b"no image"]), ["of 8 bytes is not an image"]),
         (lambda: trained.encode_images({"a": 1}), ["images are a dict; give a list"]),
-        (lambda: trained.encode_images("a.png", "text"), ["'text' is a text field; name an"]),
+        (lambda: trained.encode_images("a.png", "text"), ["'text' is a text field"]),
         (
             lambda: trained.encode_texts("a", field="image"),
-            ["'image' has the type 'image' and reads no texts"],
+            ["'image' has the type 'image', not text"],
         ),
         (lambda: trained.encode_texts({"a": 1}), ["'text' are a dict; give a list"]),  # type: ignore
         (lambda: trained.encode({"a"}, "text"), ["'text' are a set"]),  # type: ignore
-        (lambda: trained.score("a dog", text), ["first argument is 'a dog', not embeddings"]),
+        (lambda: trained.score("a dog", text), ["first argument is 'a dog'"]),
         (lambda: trained.score(text, None), ["second argument is None"]),
-        (lambda: trained.score(text, csr_array(text[:, 0])), ["lexical field cannot be compared"]),
+        (lambda: trained.score(text, csr_array(text[:, 0])), ["a lexical field and a dense field"]),
     ):
         with pytest.raises(UserError) as problem:
             call()

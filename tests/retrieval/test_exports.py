@@ -78,9 +78,9 @@ def test_npz(tmp_path: Path) -> None:
         (
             "lucene",
             False,
-            "--format=lucene is for lexical fields, and a is dense; use --format=npz",
+            "--format=lucene needs lexical fields, but a is dense. Use --format=npz",
         ),
-        ("npz", True, "--format=npz is for dense fields, and a is lexical; use --format=csr"),
+        ("npz", True, "--format=npz needs dense fields, but a is lexical. Use --format=csr"),
     ],
 )
 def test_a_format_for_other_embeddings(name: str, lexical: bool, message: str) -> None:

@@ -15,7 +15,7 @@ OWN = DocumentReader("queries", {"query": ("query",)}, own=True)
 def found(path: Path, reader: DocumentReader = OWN) -> dict[str, str]:
     """Id -> text."""
     records, reader = open_records("queries", str(path), reader)
-    chunks = read(records, reader, 2, SkippedRecords("queries"))
+    chunks = read(records, reader, 2, SkippedRecords("queries"), range(len(records)))
     return {row.id: row.values["query"] for rows in chunks for row in rows}
 
 
@@ -30,7 +30,7 @@ def test_beir_has_its_ids_in_another_column(
     rows = [{"_id": f"q{n}", "text": f"text {n}"} for n in range(3)]
     path = written(tmp_path / "queries.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     assert found(path) == {"q0": "text 0", "q1": "text 1", "q2": "text 2"}
-    assert capsys.readouterr().out == "queries has no 'query': 'text' is read\n"
+    assert capsys.readouterr().out == "queries has no column 'query': using 'text'\n"
     with pytest.raises(UserError, match=r"queries has no column 'body'.*--text=COLUMN"):
         found(path, DocumentReader("queries", {"query": ("body",)}))
 
@@ -38,11 +38,11 @@ def test_beir_has_its_ids_in_another_column(
 def test_ms_marco_has_no_header_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path / "queries.tsv", '1048585\twhat is "paula" deen\n2\thow far\n')
     assert found(path) == {"1048585": 'what is "paula" deen', "2": "how far"}
-    assert capsys.readouterr().out == f"{path} has no header line: it is read as id, text\n"
+    assert capsys.readouterr().out == f"{path} has no header line: its columns are id, text\n"
     titled = DocumentReader("documents", {"query": ("body",)}, {"query": "title"}, own=True)
     path = written(tmp_path / "docs.tsv", "D1\tlong\tshort\n")
     records, reader = open_records("documents", str(path), titled)
-    (rows,) = read(records, reader, 2, SkippedRecords("documents"))
+    (rows,) = read(records, reader, 2, SkippedRecords("documents"), range(1))
     assert rows == [DocumentRow("D1", {"query": ("short", "long")}, "short long")]
 
 

@@ -77,7 +77,7 @@ def test_parts_are_joined_to_what_one_process_writes(tmp_path: Path, kind: str) 
 
 def test_an_id_in_two_parts_is_an_error_and_leaves_the_parts(tmp_path: Path) -> None:
     names = [f"d{number}" for number in range(89)] + ["d3"]
-    with pytest.raises(UserError, match="the documents 3 and 89 have the id 'd3': give each its"):
+    with pytest.raises(UserError, match="Documents 3 and 89 have the id 'd3'"):
         joined(tmp_path, random_rows(90, 5, 0.3, 0), names, About(kind="inverted", terms=5))
     assert [path.name for path in tmp_path.iterdir()] == ["joined.parts"]
     assert len(list((tmp_path / "joined.parts").iterdir())) == 3
@@ -89,7 +89,7 @@ def test_parts_are_whole_blocks_and_leave_no_record_out(records: int) -> None:
         spans = [part.span(records, 4) for part in IndexPart(1, of).all()]
         assert [number for span in spans for number in span] == list(range(records))
         assert all(len(span) and span.start % 4 == 0 for span in spans)
-    with pytest.raises(UserError, match=r"--part=2/\d+: .* can be cut into \d+ parts at most"):
+    with pytest.raises(UserError, match=r"--part=2/\d+: .* allow at most \d+ parts"):
         IndexPart(2, -(-records // 4) + 1).span(records, 4)
 
 
@@ -130,7 +130,7 @@ def test_a_part_that_is_there_is_not_made_again(
     damaged = one.folder(options.out) / "documents.npy"
     damaged.write_bytes(damaged.read_bytes()[:-1])
     assert make_part(options, three) == []
-    with pytest.raises(UserError, match=r"documents.npy has .*; make it by --part=1/3"):
+    with pytest.raises(UserError, match=r"documents.npy has .*. Build it by --part=1/3"):
         join(options, three)
     assert make_part(options, one) == []
     folders.begin(options.out)  # what a process leaves that was killed while it joined
@@ -156,14 +156,14 @@ def test_parts_of_something_else_are_refused(options: IndexOptions, tmp_path: Pa
     (model / "checkpoints" / "0" / "meta.json").write_text("{}")
     manifest.write_manifest(model / "checkpoints" / "0")
     for changes, words in (
-        ({"data": str(documents)}, "1-of-3 was made with other documents: give all parts"),
-        ({"run": model}, "1-of-3 was made with another model or checkpoint: give all"),
-        ({"binary": False, "text": ("captions",)}, "made with another --text, another --binary"),
-        ({"format": "csr", "binary": False}, "--format=csr is written by one process: leave"),
+        ({"data": str(documents)}, "1-of-3 was built with other documents"),
+        ({"run": model}, "1-of-3 was built with another model or checkpoint"),
+        ({"binary": False, "text": ("captions",)}, "built with another --text, another --binary"),
+        ({"format": "csr", "binary": False}, "--format=csr is written by one process"),
     ):
         with pytest.raises(UserError, match=words):
             make_part(dataclasses.replace(options, **changes), part)
-    with pytest.raises(UserError, match=r"1-of-3 is one of 3 parts, and --part is 2/4: use 3"):
+    with pytest.raises(UserError, match=r"1-of-3 is one of 3 parts, but --part is 2/4"):
         make_part(options, IndexPart(2, 4))
     assert not part.folder(options.out).exists()
 
@@ -222,7 +222,7 @@ def test_of_two_processes_one_is_killed_and_repeated(tmp_path: Path, kind: str) 
     made = IndexPart(1, 2).folder(out).stat().st_mtime_ns
     again = index(f"--out={out}", "--part=1/2")
     said = again.communicate()[0]
-    assert "part 1/2 is there already" in said
+    assert "part 1/2 exists already" in said
     assert IndexPart(1, 2).folder(out).stat().st_mtime_ns == made
     again, single = index(f"--out={out}", "--part=2/2"), index(f"--out={whole}")
     said = again.communicate()[0]

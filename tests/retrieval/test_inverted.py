@@ -71,7 +71,7 @@ def test_bags_of_words_store_no_values(tmp_path: Path) -> None:
     make_inverted(tmp_path / "index", documents, values="binary")
     assert not (tmp_path / "index" / "values.npy").exists()
     documents.data[5] = 2
-    with pytest.raises(UserError, match="bags of words, whose values are 1"):
+    with pytest.raises(UserError, match="bags of words, with all values 1"):
         make_inverted(tmp_path / "other", documents, values="binary")
 
 
@@ -82,7 +82,7 @@ def test_half_precision(tmp_path: Path) -> None:
     numbers, scores = index.search_one(np.array([0, 1]), np.array([1.0, 1.5]), 5)
     np.testing.assert_array_equal(numbers, [1, 0])
     np.testing.assert_array_equal(scores, np.float32([4.5, 1.5]))
-    with pytest.raises(UserError, match="210000 is too large for float16"):
+    with pytest.raises(UserError, match="Value 210000 is too large for float16"):
         make_inverted(tmp_path / "large", documents * 70_000, values="float16")
 
 
@@ -109,7 +109,7 @@ def test_what_an_index_refuses(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="terms 0 to 4, the index 0 to 3"):
         index.search_one(np.array([0, 4]), None, 3)
     for weights in ([1, -1], [1, np.inf], [1, np.nan], [1]):
-        with pytest.raises(UserError, match="weights of a query are finite numbers from 0 on"):
+        with pytest.raises(UserError, match="weights of a query must be finite"):
             index.search_one(np.array([0, 1]), np.array(weights), 3)
     with pytest.raises(UserError, match="depth of a search is 0"):
         index.search_one(np.array([0]), None, 0)

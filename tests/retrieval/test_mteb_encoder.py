@@ -119,7 +119,7 @@ def test_titles_and_images(place: Path) -> None:
     np.testing.assert_allclose(texts, wanted.reshape(2, -1))
     untitled = encoder.encode([{"text": ["red a", "blue b"]}])
     assert np.abs(texts - untitled).max() > 1e-3
-    with pytest.raises(UserError, match="no field for a task whose document has audio; name one"):
+    with pytest.raises(UserError, match="no field for a task whose document has audio"):
         encoder.encode([{"audio": [1]}], prompt_type="document")
     with pytest.raises(UserError, match="revision is 'main'"):
         MtebEncoder(str(place / "dense"), "main")

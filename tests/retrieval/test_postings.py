@@ -88,7 +88,7 @@ def test_search_rejects_document_out_of_range(tmp_path: Path, term: int, number:
     replace(tmp_path / "index", "documents.npy", documents)
     index = open_index(tmp_path / "index")
     for _ in range(2):
-        with pytest.raises(UserError, match="is damaged; build it again"):
+        with pytest.raises(UserError, match=r"is damaged\. Build it again"):
             index.search_one(np.array([1 - term, term]), None, 3)  # type: ignore[union-attr]
     numbers, scores = index.search_one(np.array([1 - term]), None, 3)  # type: ignore[union-attr]
     np.testing.assert_array_equal(numbers, [0, 1, 2])

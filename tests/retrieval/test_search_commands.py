@@ -171,7 +171,7 @@ def test_bags_of_a_head_that_normalises_have_norm_1(place: Path) -> None:
     wanted = (rows_of(model, [ASK], "query") @ bags.T)[0]
     found = searcher.show(ASK, 9)
     np.testing.assert_allclose([each.score for each in found], -np.sort(-wanted)[:9], rtol=1e-4)
-    with pytest.raises(UserError, match="holds bags of words"):
+    with pytest.raises(UserError, match="with bags of words"):
         open_searcher(out, mode="parametric")
 
 
@@ -242,7 +242,7 @@ def test_words_find_images(place: Path, vdr: Path) -> None:
         np.testing.assert_allclose([e.score for e in found], -np.sort(-scores)[: len(found)], 1e-4)
         assert [each.shown for each in found] == [f"{each.id[1:]}.png" for each in found]
     assert len(found) == 5
-    with pytest.raises(UserError, match="--binary indexes words, and field 'image' reads images"):
+    with pytest.raises(UserError, match="--binary indexes words, but field 'image' reads images"):
         make(options(place, "vdr", "never", binary=True))
 
 
@@ -281,13 +281,13 @@ def test_a_model_that_is_not_the_indexs(place: Path, lexical: Path, dense: Path)
     other, small = place / "other_model", place / "small"
     save(other, **lexical_texts(), seed=5)
     save(small, **lexical_texts(), tokenizer__vocab_size=90)
-    with pytest.raises(UserError, match="the weights differ: give the model"):
+    with pytest.raises(UserError, match="the weights differ"):
         open_searcher(lexical, checkpoint=str(other))
     with pytest.raises(UserError, match=r"field 'query' is lexical, the index dense"):
         open_searcher(dense, checkpoint=str(other), field="query")
     with pytest.raises(UserError, match="the vocabulary differs"):
         open_searcher(lexical, checkpoint=str(small))
-    with pytest.raises(UserError, match=r"field 'query', which .*dense.* lacks: give the"):
+    with pytest.raises(UserError, match=r"need field 'query', but .*dense.* has no"):
         open_searcher(lexical, checkpoint=str(place / "dense"))
 
 
@@ -300,21 +300,21 @@ def test_a_tokenizer_of_another_index(lexical: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"tokenizer.json has"):
         open_searcher(tmp_path / "index", mode="bag")
     manifest.write_manifest(tmp_path / "index")
-    with pytest.raises(UserError, match="are not its own"):
+    with pytest.raises(UserError, match="were replaced"):
         open_searcher(tmp_path / "index", mode="bag")
 
 
 def test_modes_that_do_not_fit(lexical: Path, binary: Path, dense: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="holds encoded documents: use --mode=parametric"):
+    with pytest.raises(UserError, match=r"with encoded documents\. Use --mode=parametric"):
         open_searcher(lexical, mode="binary")
-    with pytest.raises(UserError, match="holds bags of words: use --mode=binary"):
+    with pytest.raises(UserError, match=r"with bags of words\. Use --mode=binary"):
         open_searcher(binary, mode="parametric")
     for mode in ("bag", "binary"):
-        with pytest.raises(UserError, match=f"--mode={mode} is for lexical .*; leave --mode out"):
+        with pytest.raises(UserError, match=f"--mode={mode} "):
             open_searcher(dense, mode=mode)
-    with pytest.raises(UserError, match=r"by the words of 'query', .*Leave --query_field out"):
+    with pytest.raises(UserError, match=r"by the words of 'query'"):
         open_searcher(lexical, mode="bag", field="document")
-    with pytest.raises(UserError, match=r"nowhere of the index .* is missing"):
+    with pytest.raises(UserError, match=r"nowhere of index .* does not exist"):
         open_searcher(lexical, checkpoint=str(tmp_path / "nowhere"))
     with pytest.raises(UserError, match="--query_field: the model has no field 'title'"):
         open_searcher(lexical, field="title")
@@ -323,20 +323,20 @@ def test_modes_that_do_not_fit(lexical: Path, binary: Path, dense: Path, tmp_pat
 @pytest.mark.parametrize(
     ("model", "changes", "words"),
     [
-        ("dense", {"binary": True}, "--binary is for lexical fields, and image is dense"),
-        ("dense", {"format": "lucene"}, "--format=lucene is for lexical fields"),
-        ("dense", {"values": "float16"}, "--values=float16 is for lexical fields"),
-        ("dense", {"text": ("captions",)}, "--text is for one field, but 0 of"),
+        ("dense", {"binary": True}, "--binary needs a lexical field, but image is dense"),
+        ("dense", {"format": "lucene"}, "--format=lucene needs lexical fields"),
+        ("dense", {"values": "float16"}, "--values=float16 needs a lexical field"),
+        ("dense", {"text": ("captions",)}, "--text needs one field, but 0 of"),
         ("lexical", {"field": "title"}, "'title' is no field"),
         (
             "lexical",
             {"field": "query=1,document=1", "binary": True},
-            "--binary indexes the words of one field, and documents have query, document",
+            "--binary needs one field, but documents have query, document",
         ),
         ("lexical", {"data": "nothing.jsonl"}, "--data: there is no file 'nothing.jsonl'"),
         ("lexical", {"text": ("title",)}, "documents has no column 'title'"),
         ("lexical", {"id": "image"}, "none of the first|the id"),
-        ("nothing", {}, "is no folder"),
+        ("nothing", {}, "No folder"),
     ],
 )
 def test_wishes_that_cannot_be(place: Path, model: str, changes: dict, words: str) -> None:
@@ -344,7 +344,7 @@ def test_wishes_that_cannot_be(place: Path, model: str, changes: dict, words: st
         path = place / "twice.jsonl"
         path.write_text('{"image": 1, "captions": "a"}\n' * 2)
         changes = {**changes, "data": str(path)}
-        words = "two documents have the id '1'"
+        words = "Duplicate document id '1'"
     with pytest.raises(UserError, match=words):
         make(options(place, model, "never", **changes))
     assert not list(place.glob("never*"))
@@ -362,7 +362,7 @@ def test_ids_twice_far_apart(place: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("big_retrieval.retrieval.preparing.TEXTS", 2)
     path = place / "far.jsonl"
     path.write_text("".join(json.dumps({"id": i % 5, "captions": "a"}) + "\n" for i in range(6)))
-    with pytest.raises(UserError, match="the documents 0 and 5 have the id '0'"):
+    with pytest.raises(UserError, match="Documents 0 and 5 have the id '0'"):
         make(options(place, "lexical", "never", data=str(path)))
 
 
@@ -394,7 +394,7 @@ def test_one_question_and_several_in_a_pipe(lexical: Path) -> None:
     assert one.returncode == 0, one.stderr
     assert re.match(r"  1  \d+\.\d{4}\s+d\d+  a? ?\w+", one.stdout)
     piped = in_process(*args, stdin="red circle\n\n漢\n")
-    assert piped.stdout == one.stdout + "nothing found: no document shares a word with the query\n"
+    assert piped.stdout == one.stdout + "no results: no document shares a word with the query\n"
 
 
 def test_an_image_as_the_query(place: Path, dense: Path) -> None:
@@ -491,11 +491,6 @@ def test_a_mistyped_image_does_not_end_the_questions(
         answers.answer(by_images.searcher, str(place / "nowhere.png"), 1)
 
 
-def test_faiss_is_not_for_words(lexical: Path) -> None:
-    with pytest.raises(UserError, match=r"--engine=faiss is for dense indexes, and .* is lexical"):
-        open_searcher(lexical, mode="bag", engine="faiss")
-
-
 def test_documents_none_of_which_can_be_encoded(place: Path, vdr: Path) -> None:
     path = place / "bad.jsonl"
     path.write_text(json.dumps({"id": "y", "image": "bad.png"}))
@@ -513,7 +508,7 @@ def test_flags_that_do_not_go_together(lexical: Path) -> None:
         (["search", f"--index={lexical}", "--query= "], "--query is empty"),
         (["search", "--mode=bags"], "--mode is 'bags'; it must be one of parametric, bag, binary."),
         (["index", "--data=a", "--out=b"], "--run is missing: run or checkpoint"),
-        (["evaluate", "--run=nowhere"], "nowhere is no folder"),
+        (["evaluate", "--run=nowhere"], "No folder nowhere"),
         (["index", "--run=a", "--data=b", "--out=c", "--quantise=3"], "--quantise must"),
     ):
         ended = in_process(*args)

@@ -32,10 +32,10 @@ def test_a_text_or_a_title_that_no_tokenizer_bears_is_left_out(model, monkeypatc
     monkeypatch.setattr(making, "normalises", lambda config, name: False)
     monkeypatch.setattr(making, "encode_rows", encode_rows)
     work: Any = types.SimpleNamespace(
-        records=range(4), reader=types.SimpleNamespace(images=(), what="documents"),
+        records=range(4), reader=types.SimpleNamespace(images=(), noun="documents"),
         config=types.SimpleNamespace(fields={"text": types.SimpleNamespace(length=9)}),
         words=types.SimpleNamespace(bag=bag), model=object() if model else None,
-        fields={"text": 1.0}, span=range(4),
+        fields={"text": 1.0}, span=range(4), block=4,
     )  # fmt: skip
     ((ids, rows, found),) = making._encoded(work)
     assert ids == [row.id for row in rows] == ["w", "z"]

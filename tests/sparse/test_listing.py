@@ -70,7 +70,7 @@ def test_usage_of_blocks(sparse: bool) -> None:
     assert found.coverage == np.count_nonzero(rows.any(axis=0)) == V - 1
     assert found.nonzero == pytest.approx((rows > 0).sum() / 10)
     assert found.weight(2) == pytest.approx(np.sort(rows.sum(axis=0))[-2:].sum() / rows.sum())
-    with pytest.raises(UserError, match="nothing to average"):
+    with pytest.raises(UserError, match="Nothing to average"):
         usage_of([])
 
 

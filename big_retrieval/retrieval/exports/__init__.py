@@ -16,21 +16,13 @@ Batch = tuple[list[str], list[str], Any]  # ids [n], texts to show [n], embeddin
 
 @dataclass(frozen=True)
 class ExportFormat:
-    """Contents of a format.
+    """Contents of a format."""
 
-    Attributes:
-      file: the file that a user opens first.
-      module: module of this package whose function `write_<name>` writes the format.
-      lexical: True for values of lexical fields.
-      dense: True for embeddings of all other fields.
-      instead: format for the embeddings that this one does not hold.
-    """
-
-    file: str
-    module: str
-    lexical: bool = False
-    dense: bool = False
-    instead: str = ""
+    file: str  # the file that a user opens first
+    module: str  # module of this package with the function `write_<name>`
+    lexical: bool = False  # holds values of lexical fields
+    dense: bool = False  # holds dense embeddings
+    instead: str = ""  # format for other embeddings
 
 
 FORMATS = {
@@ -43,19 +35,13 @@ FORMATS = {
 
 @dataclass(frozen=True)
 class ExportedDocuments:
-    """Encoded documents to write for another tool.
+    """Encoded documents to write for another tool."""
 
-    Attributes:
-      batches: ids and texts of consecutive documents, with their embeddings: `csr_array` [n, V] of
-        lexical fields, float32 [n, M, N] of others.
-      words: words of the terms, [V]; empty for dense embeddings.
-      topology: topology of dense embeddings.
-      quantise: factor of Lucene's weights, which are then rounded; None keeps the weights.
-    """
-
+    # Consecutive documents, with `csr_array` [n, V] of lexical fields, else float32 [n, M, N]
     batches: Iterable[Batch]
-    words: Sequence[str] = ()
-    topology: str = ""
+    words: Sequence[str] = ()  # words of the terms, [V]; empty for dense embeddings
+    topology: str = ""  # topology of dense embeddings
+    # Factor of Lucene's weights, which are then rounded; None keeps the weights
     quantise: float | None = None
 
 
@@ -65,16 +51,12 @@ def check(name: str, fields: str, *, lexical: bool) -> None:
     if not (export_format.lexical if lexical else export_format.dense):
         expected, actual = ("dense", "lexical") if lexical else ("lexical", "dense")
         raise UserError(
-            f"--format={name} is for {expected} fields, and {fields} is {actual}; use "
+            f"--format={name} needs {expected} fields, but {fields} is {actual}. Use "
             f"--format={export_format.instead}."
         )
 
 
 def write(name: str, folder: Path, export: ExportedDocuments) -> int:
-    """Writes documents in a format; returns their number.
-
-    Raises:
-      UserError: the format cannot hold the documents.
-    """
+    """Writes documents in a format; returns the number of documents."""
     module = importlib.import_module(f"{__name__}.{FORMATS[name].module}")
     return getattr(module, f"write_{name}")(folder, export)

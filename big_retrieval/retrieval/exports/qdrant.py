@@ -17,11 +17,7 @@ from big_retrieval.retrieval.exports.files import ARRAYS, write_embeddings, writ
 
 
 def write_qdrant(folder: Path, export: ExportedDocuments) -> int:
-    """Writes `upload.py`, a copy of `qdrant_upload.py`, and the files that it reads.
-
-    Raises:
-      UserError: Qdrant does not have the topology's score.
-    """
+    """Writes `upload.py`, a copy of `qdrant_upload.py`, and the files that it reads."""
     about: dict[str, Any]
     if export.words:
         about = {"vector": "lexical", "terms": len(export.words)}
@@ -48,11 +44,7 @@ def _with_payloads(folder: Path, batches: Iterable[Batch]) -> Iterator[Any]:
 
 
 def distance(topology: str) -> str:
-    """Returns Qdrant's name of a topology's score.
-
-    Raises:
-      UserError: Qdrant does not have the score.
-    """
+    """Returns Qdrant's name of a topology's score; raises a UserError without one."""
     part = topology_part(topology)
     if isinstance(part, similarity.FlatProduct):
         return "Dot"

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-models: Any  # of Qdrant's client, which is not a dependency
+models: Any  # Qdrant's client is not a dependency
 try:
     from qdrant_client import QdrantClient, models  # pyright: ignore[reportMissingImports]
 except ImportError:
@@ -42,19 +42,21 @@ def main(args: Sequence[str] | None = None) -> None:
     where.add_argument("--path", help="folder of the local mode, which needs no server")
     parser.add_argument("--collection", default="documents", help="name of the new collection")
     parser.add_argument("--batch", type=int, default=256, help="documents per request")
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="folder of the files; this one")
+    parser.add_argument(
+        "--folder", type=Path, default=FOLDER, help="folder of the files; this folder by default"
+    )
     options = parser.parse_args(args)
     if QdrantClient is None:
         raise SystemExit("upload.py needs Qdrant's client: pip install qdrant-client")
-    place = {"url": options.url} if options.url else {"path": options.path}
-    client = QdrantClient(**place, api_key=os.environ.get("QDRANT_API_KEY"))
+    location = {"url": options.url} if options.url else {"path": options.path}
+    client = QdrantClient(**location, api_key=os.environ.get("QDRANT_API_KEY"))
     count = upload(client, options.collection, options.folder, options.batch)
     print(f"{count:,} documents are in the collection {options.collection}.")
     client.close()
 
 
 def upload(client: Any, collection: str, folder: Path = FOLDER, batch: int = 256) -> int:
-    """Creates a collection with the documents of a folder; returns their number."""
+    """Creates a collection with the documents of a folder; returns the number of documents."""
     if client.collection_exists(collection):
         raise SystemExit(f"Collection {collection} exists. Delete it, or name another.")
     about = json.loads((folder / "collection.json").read_text())
@@ -75,7 +77,7 @@ def upload(client: Any, collection: str, folder: Path = FOLDER, batch: int = 256
 
 
 def points(folder: Path, name: str, vectors: Iterator[Any]) -> Iterator[Any]:
-    """Yields the point of each document, without a vector if it is None."""
+    """Yields one point per document, without a vector if the vector is None."""
     with (folder / "payloads.jsonl").open(encoding="utf-8") as lines:
         for index, (line, vector) in enumerate(zip(lines, vectors, strict=True)):
             named = {} if vector is None else {name: vector}
@@ -83,7 +85,6 @@ def points(folder: Path, name: str, vectors: Iterator[Any]) -> Iterator[Any]:
 
 
 def dense_vectors(folder: Path) -> Iterator[list[float]]:
-    """Yields the embedding of each document, M * N numbers."""
     for row in np.load(folder / "embeddings.npy", mmap_mode="r"):
         yield row.ravel().tolist()
 

@@ -1,7 +1,4 @@
-"""Stands for big_retrieval.main, or for evaluate, in the tests of sweeps: a run without jax.
-
-`--config.mode=` says what becomes of it.
-"""
+"""A run without jax, for big_retrieval.main or evaluate; `--config.mode=` sets its outcome."""
 
 import json
 import os
@@ -9,7 +6,6 @@ import signal
 import sys
 import time
 from pathlib import Path
-from types import FrameType
 
 from big_retrieval.errors import UserError
 from big_retrieval.runtime.locks import Lock, in_folder
@@ -18,20 +14,19 @@ STEP = "step   1/200  loss 1.2500  100 examples/s  data wait 0.0%  eta 1:05"
 
 
 def main() -> None:
-    """One run."""
     flags = dict(arg.removeprefix("--").split("=", 1) for arg in sys.argv[1:] if "=" in arg)
     evaluates = sys.argv[1] == "evaluate"
     folder = Path(flags["out" if evaluates else "workdir"])
     mode, seed = flags["config.mode"], int(flags["config.seed"])
-    if (folder / "mended").exists():
+    if (folder / "repaired").exists():
         mode = "finish"
     try:
-        Lock(in_folder(folder), of=folder).acquire()  # left to the one that comes next
-    except UserError as problem:
-        print(f"error: {problem}", file=sys.stderr)
+        Lock(in_folder(folder), of=folder).acquire()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
         os._exit(2)
 
-    def save(number: int, frame: FrameType | None) -> None:
+    def save(*_: object) -> None:
         (folder / "saved").write_text("")
         print("stopped after step 1 of 200; to continue, repeat the same command", flush=True)
         os._exit(0)
