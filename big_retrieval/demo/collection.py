@@ -72,10 +72,6 @@ class DemoDocuments:
       name: title of the page.
       index: its store has the whole texts, and the images or their paths.
       records: records of images that are inside other files; None if images are files.
-
-    Attributes:
-      shown: beginnings of the texts.
-      picture: `_picture` with a cache.
     """
 
     def __init__(self, name: str, index: InvertedIndex | DenseIndex, records: Any = None):

@@ -90,11 +90,9 @@ class Content:
         explanations: Sequence[Explanation],
         attributable: Sequence[ModelMode] = (),
     ) -> dict[str, Any]:
-        """Returns a document and its terms.
+        """Returns a document, its terms, and the models that have Grad-CAM of the query.
 
-        Args:
-          query: query or document to compare with; the document itself for no comparison.
-          attributable: models that have Grad-CAM of the query.
+        The query is the document itself if it is not compared.
         """
         is_alone = query.kind == "like" and query.value == document
         other = {} if is_alone else {"query" if query.kind == "text" else "like": query.value}

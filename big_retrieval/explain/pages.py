@@ -75,11 +75,9 @@ def _value_lines(part: Listing, count: int) -> list[str]:
 def write_listings(
     parts: Sequence[Listing], count: int, folder: Path, title: str, reading: str = ""
 ) -> Path:
-    """Writes pictures (PNG) and a page with bars and all pictures; returns the page.
+    """Writes pictures (PNG) and a page with bars of `count` words and pictures; returns the page.
 
-    Args:
-      count: number of words in bars.
-      reading: text at the top of the page.
+    `reading` is a text at the top of the page.
     """
     folder.mkdir(parents=True, exist_ok=True)
     missing = pictures.missing()
@@ -157,12 +155,7 @@ def _plain(name: str) -> str:
 def write_examples(
     examples: Sequence[ExplainedRecord], count: int, folder: Path, title: str, note: str
 ) -> Path:
-    """Writes the page of examples and returns its path.
-
-    Args:
-      count: number of strongest words per example.
-      note: text about the examples.
-    """
+    """Writes the page of examples, with `count` words each and a note; returns its path."""
     folder.mkdir(parents=True, exist_ok=True)
     reading = (
         "Each item has its strongest words with their values. ✓ marks a word of its texts, as "

@@ -101,9 +101,6 @@ def look(model: "TrainedModel", image: Any, field: str = "image") -> Patches:
     Args:
       image: a path, a PIL image or a uint8 array [H, W, 3].
       field: an image field with a lexical head.
-
-    Raises:
-      UserError: the field is missing or not lexical, or the image cannot be read.
     """
     c = model.config
     choose_field(c, field, "image")

@@ -113,9 +113,8 @@ def vocabulary(
 
     Args:
       data: as in `examples.open_data`.
-      field: a lexical field; None for the first lexical field.
+      field: a lexical field; None for the first one.
       count: number of records, evenly spaced; None for all.
-      draw: True to draw the box plot.
     """
     name, skipped = choose_field(model.config, field), SkippedRecords("records")
     reader = make_readers(model.config, model.tokenizer)[name]

@@ -43,9 +43,6 @@ def represent(
       items: as in `encode.rows_of`.
       side: "query" or "document"; None for gated embeddings in any mode.
       mode: as in `shared`.
-
-    Raises:
-      UserError: the field is missing or not lexical, or an image cannot be read.
     """
     model.terms(field)  # raises an error if the field is not lexical
     if side is not None and BAG_SIDE[mode] == side:
@@ -56,11 +53,9 @@ def represent(
 def bags_of(
     model: "TrainedModel", items: Sequence[Any], field: str, side: Side
 ) -> scipy.sparse.csr_array:
-    """Builds bags of words of texts without the model, CSR [n, V].
+    """Builds bags of words of texts, or of pairs of title and text, without the model.
 
-    Args:
-      items: texts, or pairs of title and text.
-      side: bags of documents have norm 1 if the field's embeddings do.
+    Bags of documents have norm 1 if the field's embeddings do.
     """
     words = BagOfWordsEncoder(model.terms(field), model.tokenizer)
     part: Any = model.config.fields[field]
@@ -74,9 +69,6 @@ def strongest(model: "TrainedModel", item: Any, field: str, count: int | None = 
     Args:
       item: a text, or an image: a path, a PIL image or a uint8 array [H, W, 3].
       count: maximum number of terms; None for all that the gate keeps.
-
-    Raises:
-      UserError: as in `represent`.
     """
     return listing.strongest(represent(model, [item], field), words_of(model, field), count)
 
@@ -92,18 +84,14 @@ def shared(
 ) -> Shared:
     """Returns the words that a query and a document share, with each word's share of the score.
 
-    The score is equal to the score of `big-retrieval search` in the same mode.
+    The score is equal to the score of `big-retrieval search` in the same mode. The query and the
+    document are texts or images.
 
     Args:
-      query: a text or an image.
-      document: a text or an image.
       count: number of strongest terms of each to compare, as in the authors' code; None for all
         that the gates keep.
       mode: "parametric", "bag" (the query is a bag of words; VDR, section 4.3) or "binary" (the
         document is a bag of words).
-
-    Raises:
-      UserError: as in `represent`, or the mode needs words of an image.
     """
     check_mode(model, query_field, document_field, mode)
     sides = (
@@ -116,11 +104,7 @@ def shared(
 def check_mode(
     model: "TrainedModel", query_field: str, document_field: str, mode: str
 ) -> Side | None:
-    """Returns the side that a search mode represents by a bag of words; None for no side.
-
-    Raises:
-      UserError: the mode or field is unknown, or the side has images.
-    """
+    """Returns the side that a search mode represents by a bag of words; None for no side."""
     if mode not in BAG_SIDE:
         raise UserError(f"Unknown mode {mode!r}. Use one of {', '.join(BAG_SIDE)}.")
     side = BAG_SIDE[mode]

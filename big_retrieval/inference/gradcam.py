@@ -205,13 +205,7 @@ def _words(model: RetrievalModel, text: str, arrays: Arrays) -> jax.Array:
 
 
 def _weighted(slopes: jax.Array, activations: jax.Array, tokens: jax.Array) -> jax.Array:
-    """Computes sum_k alpha_k A_k, [n, L'], with alpha the mean of the slopes over tokens.
-
-    Args:
-      slopes: ds/dA, [n, L', W].
-      activations: A, [n, L', W].
-      tokens: included positions, bool [n, L']; others get 0.
-    """
+    """Computes sum_k alpha_k A_k [n, L'] from ds/dA, A [n, L', W] and included tokens [n, L']."""
     dtype = jnp.promote_types(slopes.dtype, jnp.float32)
     share = tokens / jnp.maximum(jnp.sum(tokens, axis=1, keepdims=True), 1).astype(dtype)
     alpha = jnp.einsum("nl,nlw->nw", share, slopes.astype(dtype), precision="highest")

@@ -89,9 +89,6 @@ class TrainedModel:
         Args:
           images: n paths, contents of files as bytes, PIL images or uint8 arrays [H, W, 3]; or a
             single one.
-
-        Raises:
-          UserError: there are no images, one cannot be read, or the image field is missing.
         """
         if self._field(field).modality == "text":
             raise UserError(f"Field {field!r} is a text field. Name an image field.")
@@ -100,11 +97,7 @@ class TrainedModel:
     def encode(self, values: Sequence[Any], field: str, progress: bool | None = None) -> Embeddings:
         """Encodes values of any field: texts, images, arrays, or input of a user-defined field.
 
-        Row i of the result is value i.
-
-        Raises:
-          UserError: there are no values, the field is missing, or a value is empty or cannot be
-            read.
+        Row i of the result is value i. Raises a UserError if a value is empty or cannot be read.
         """
         if self._field(field).modality == "text":
             return self.encode_texts(values, field, progress=progress)

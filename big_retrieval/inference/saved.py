@@ -38,9 +38,6 @@ def find(path: str | Path, step: int | None = None) -> Path:
     Args:
       path: a run folder, a folder of checkpoints or one checkpoint folder.
       step: step of the checkpoint; None as in `load`.
-
-    Raises:
-      UserError: no checkpoint can be used.
     """
     root = Path(path)
     if not root.is_dir():

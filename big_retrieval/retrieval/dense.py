@@ -29,16 +29,7 @@ RESIDENT = 4 * 2**30  # maximum bytes of embeddings that stay on the devices bet
 
 
 def build(folder: Path, batches: Iterable[np.ndarray], about: About) -> About:
-    """Writes the embeddings of a dense index, batch by batch.
-
-    Args:
-      folder: result of `folder.begin`.
-      batches: embeddings of consecutive documents, float32 [n, M, N].
-      about: description of the index with its topology.
-
-    Returns:
-      `about` with kind and number of documents.
-    """
+    """Writes `batches` of embeddings [n, M, N] to a folder from `folder.begin`; returns `about`."""
     topology_part(about.topology)
     writer: ArrayWriter | None = None
     for embeddings in batches:
@@ -112,19 +103,12 @@ class DenseIndex:
         return self._embeddings
 
     def search(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the best documents of each query by the topology's score.
-
-        Args:
-          queries: embeddings [q, M, N].
-          depth: maximum number of documents per query.
+        """Returns the best documents of queries [q, M, N] by the topology's score.
 
         Returns:
           Document indices int64 [q, depth], best first (the lower index first for equal scores),
           and their scores, float32 [q, depth]. Missing documents have the index -1 and the score
           -inf.
-
-        Raises:
-          UserError: embeddings have another shape or are not finite, or depth is below 1.
         """
         check_depth(depth)
         queries = np.asarray(queries, np.float32)

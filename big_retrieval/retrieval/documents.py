@@ -81,15 +81,7 @@ class DocumentRow:
 def open_records(
     flag: str, patterns: str, reader: DocumentReader
 ) -> tuple[Records, DocumentReader]:
-    """Opens the files of documents or queries.
-
-    Args:
-      flag: name of the flag, for messages.
-      patterns: paths, glob patterns or {00..99} ranges, separated by commas.
-
-    Returns:
-      The records, and the reader with the columns of texts and ids that the files have.
-    """
+    """Opens files of --`flag`; returns the records, and the reader with the files' columns."""
     paths = open_files.files_of_flag(flag, patterns)
     image = tuple(dict.fromkeys(reader.images.values()))
     if len(image) > 1:
@@ -159,16 +151,12 @@ def read(
     skipped: SkippedRecords,
     span: range,
 ) -> Iterator[list[DocumentRow]]:
-    """Reads records in order, without damaged records.
+    """Reads records in order, without damaged records, which `skipped` counts.
 
     Args:
       size: number of records read for one list. A record's list depends only on its index, not on
         the number of damaged records.
-      skipped: counts damaged records.
       span: record indices, starting at a multiple of `size`.
-
-    Raises:
-      UserError: all of the first records are damaged.
     """
     for start in range(span.start, span.stop, size):
         rows: list[DocumentRow] = []

@@ -99,13 +99,8 @@ def encoded(
 ) -> Iterator[tuple[list[DocumentRow], Any]]:
     """Yields rows of records with their result of `encode`, and shows the progress.
 
-    Skips and counts records that cannot be read or encoded; warnings name the first. Raises a
-    UserError if no record can be used.
-
-    Args:
-      size: number of records read and encoded at a time.
-      encode: encodes rows; raises `Damaged`.
-      span: as in `documents.read`.
+    Skips and counts records that cannot be read or encoded (`Damaged`); raises a UserError if none
+    can. `size` and `span` are as in `documents.read`.
     """
     skipped, progress = SkippedRecords(reader.noun), progress_bar(reader.noun, len(span))
     for rows in read(records, reader, size, skipped, span):

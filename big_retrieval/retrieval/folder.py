@@ -87,7 +87,9 @@ def begin(folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def removed_on_error(partial: Path) -> Iterator[Path]:
+def begin_safely(folder: Path) -> Iterator[Path]:
+    """Yields the folder of `begin`, and removes it after an error."""
+    partial = begin(folder)
     try:
         yield partial
     except BaseException:

@@ -21,7 +21,7 @@ from big_retrieval.io.npy import ArrayWriter
 from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval.files import IndexStore, StoredTexts, mapped_files, open_array
 from big_retrieval.retrieval.folder import INVERTED, REBUILD, About
-from big_retrieval.retrieval.postings import PostingLists, are_pointers
+from big_retrieval.retrieval.postings import PostingLists
 from big_retrieval.retrieval.runs import Part, Run, Runs, check_count, checked, merged
 
 MEMORY = 512 * 2**20  # bytes for building
@@ -38,12 +38,9 @@ def build(
 
     Args:
       folder: result of `folder.begin`.
-      batches: values of consecutive documents, float32 [n, V].
+      batches: values of consecutive documents, float32 [n, V], not negative.
       about: description of the index with the number of terms and the type of the values.
       memory: approximate bytes to use, independent of the number of documents.
-
-    Returns:
-      `about` with kind and numbers of documents and entries.
     """
     runs = Runs(folder, about.terms, memory)
     for rows in batches:
@@ -125,7 +122,8 @@ class InvertedIndex:
         stored = entries if self._values is None else len(self._values)
         sizes = (len(self._pointers), self._pointers[-1], stored, entries, len(self.ids))
         fit = sizes == (about.terms + 1, about.entries, about.entries, about.entries, len(self))
-        if not (fit and are_pointers(self._pointers, len(self))):
+        lengths = np.diff(self._pointers, prepend=0)  # the first one is the start of the first list
+        if not fit or lengths.min() < 0 or lengths.max() > len(self):
             raise UserError(f"The files of index {folder} do not fit together. {REBUILD}.")
         self._lists = PostingLists(self._pointers, self._documents, self._values, len(self))
         self._local = threading.local()
@@ -142,12 +140,8 @@ class InvertedIndex:
 
         Returns:
           Document indices int64 [q, depth], best first (the lower index first for equal scores),
-          and their scores above 0, float32 [q, depth]. Missing documents have the index -1 and the
-          score -inf.
-
-        Raises:
-          UserError: the number of terms differs, values are negative or not finite, or depth is
-            below 1.
+          and their scores above 0, float32 [q, depth]. Missing documents have the index -1 and
+          -inf.
         """
         check_depth(depth)
         rows = checked(queries, self.about.terms, 0, noun="query")

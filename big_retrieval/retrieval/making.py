@@ -52,7 +52,7 @@ def write(work: IndexWork, out: Path) -> About | None:
     building.check_free(out)
     if not work.options.binary:
         work = work.with_model()
-    with folder.removed_on_error(folder.begin(out)) as partial:
+    with folder.begin_safely(out) as partial:
         if work.options.format == "index":
             (partial / ORIGIN).write_bytes(manifest.to_json(origin(work)))
             about = write_index(partial, work)

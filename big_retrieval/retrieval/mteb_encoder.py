@@ -41,13 +41,8 @@ class MtebEncoder:
       device: unused; jax chooses.
       query_field: as in `encode.query_field`.
       document_field: as in `encode.document_fields`.
-      batch_size: rows encoded at a time.
       name: name of the model in mteb's results, after "big_retrieval/"; empty for the folder's
         name.
-
-    Raises:
-      UserError: no checkpoint can be used, a field is missing, or fields are both lexical and
-        dense.
     """
 
     def __init__(
@@ -92,9 +87,6 @@ class MtebEncoder:
         Returns:
           Float32 [n, M * N]. For lexical fields [n, V], as a sparse tensor of torch for tasks that
           score queries with documents, as from mteb's wrapper of sparse encoders.
-
-        Raises:
-          UserError: the model has no field for these inputs.
         """
         side = getattr(prompt_type, "value", prompt_type) or "query"
         parts = [

@@ -77,11 +77,8 @@ class IndexPart:
 def make_part(options: IndexOptions, part: IndexPart) -> list[IndexPart]:
     """Encodes and writes a part of an index, unless it exists.
 
-    Returns:
-      The missing parts; empty if no part is missing, or if all have been joined.
-
-    Raises:
-      UserError: an existing part has another model, other documents or other flags; also as `make`.
+    Returns the missing parts; no parts if none is missing, or if all have been joined. Raises a
+    UserError if an existing part has another model, other documents or other flags.
     """
     if options.format != "index":
         raise UserError(
@@ -110,8 +107,8 @@ def make_part(options: IndexOptions, part: IndexPart) -> list[IndexPart]:
 def join(options: IndexOptions, part: IndexPart) -> None:
     """Joins all parts and removes them, unless that has been done; `part` is any of them.
 
-    Raises:
-      UserError: a part is missing, damaged or different, or two documents have the same id.
+    Raises a UserError if a part is missing, damaged or different, or if two documents have the same
+    id.
     """
     paths = {x: x.folder(options.out) for x in part.all()}
     made_from = folders.made_from(options.out)
@@ -136,7 +133,7 @@ def _join(paths: Mapping[IndexPart, Path], options: IndexOptions) -> None:
     first, about = parts[0]
     for path, _ in parts:
         _check_origin(path, folders.made_from(first) or {})
-    with folders.removed_on_error(folders.begin(options.out)) as partial:
+    with folders.begin_safely(options.out) as partial:
         for name in (ORIGIN, vocabulary.FILE, vocabulary.TOKENIZER):
             if (first / name).is_file():
                 shutil.copyfile(first / name, partial / name)

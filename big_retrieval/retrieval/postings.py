@@ -75,17 +75,11 @@ def scipy_rounds_twice() -> bool:
 add_list = add_with_scipy if scipy_rounds_twice() else add_with_numpy
 
 
-def are_pointers(pointers: np.ndarray, documents: int) -> bool:
-    """Returns True if all lists [V + 1] lie in order and have at most `documents` entries."""
-    lengths = np.diff(pointers, prepend=0)
-    return bool(lengths.min() >= 0 and lengths.max() <= documents)
-
-
 class PostingLists:
     """Documents and values of every term. Several threads may add lists to their own scores.
 
     Args:
-      pointers: start of each list and end of the last one, int64 [V + 1]; see `are_pointers`.
+      pointers: start of each list and end of the last one, int64 [V + 1], ascending.
       documents: document indices, ascending within a list, int32 [entries].
       values: float32 or float16 [entries]; None if all values are 1.
       count: D, number of documents.
@@ -102,10 +96,9 @@ class PostingLists:
         self._checked = np.zeros(len(lengths), bool)  # lists whose documents exist
 
     def add(self, scores: np.ndarray, terms: np.ndarray, weights: np.ndarray) -> list[list[int]]:
-        """Adds the lists of a query to scores in place, in the order of its terms.
+        """Adds the lists of a query to scores [D] in place, in the order of its terms.
 
         Args:
-          scores: float32 [D].
           terms: from 0 to V - 1, int [k].
           weights: float32 [k].
 

@@ -52,10 +52,7 @@ class Run:
 def merged(runs: Sequence[Run], entries: np.ndarray, memory: int) -> Iterator[Part]:
     """Yields the columns of runs in parts, with ascending document indices within a column.
 
-    Args:
-      runs: runs in the order of their rows.
-      entries: number of values of every column in all runs, int64 [V].
-      memory: approximate bytes to use.
+    `entries` counts the values per column in all runs, int64 [V]; `memory` is in bytes.
     """
     ends = np.cumsum(entries)  # [V]
     start = 0
@@ -74,15 +71,11 @@ def entries_in(memory: int) -> int:
 
 
 class Runs:
-    """Collects rows and yields them by columns.
+    """Collects rows and yields them by columns, with runs in a folder, which `merge` deletes.
 
     Args:
-      folder: folder of the runs, which `merge` deletes.
       columns: V.
       memory: approximate bytes to use, in addition to a few numbers per column.
-
-    Attributes:
-      entries: number of values of every column in the runs, int64 [V].
     """
 
     def __init__(self, folder: Path, columns: int, memory: int):
@@ -143,13 +136,10 @@ def check_count(documents: int) -> None:
 
 
 def checked(rows: Rows, terms: int, first: int, *, noun: str = "document") -> Rows:
-    """Converts rows [n, V] to rows of an index: float32, terms unique and in order, no zeros.
+    """Converts rows [n, V] to float32 with terms unique and in order, and without zeros.
 
-    Args:
-      first: index of the first row, for messages.
-
-    Raises:
-      UserError: the number of terms differs, or values are negative or not finite.
+    Raises a UserError if the number of terms differs, or values are negative or not finite. `first`
+    is the index of the first row, for messages.
     """
     if rows.shape[1] != terms:
         raise UserError(

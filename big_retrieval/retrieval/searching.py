@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from big_retrieval.config import is_lexical
 from big_retrieval.errors import UserError
 from big_retrieval.evals.trec import TAG, RunWriter
@@ -54,28 +52,23 @@ class IndexSearcher:
     column: str  # column of the field in training
     encode: Callable[[Sequence[Any]], Any]  # converts queries to the input of `index.search`
 
-    def search(self, queries: Sequence[Any], depth: int) -> tuple[np.ndarray, np.ndarray]:
-        return self.index.search(self.encode(queries), depth)
-
     def ids(self, queries: Sequence[Any], depth: int) -> list[tuple[list[str], list[float]]]:
         """Returns the ids and scores of each query's best documents."""
         return [
             (self.index.ids.many(hits), scores[hits >= 0].tolist())
-            for hits, scores in zip(*self.search(queries, depth), strict=True)
+            for hits, scores in zip(*self.index.search(self.encode(queries), depth), strict=True)
         ]
 
     def write_run(
         self, files: str, out: Path, depth: int, *, column: str = "", id: str = "", tag: str = TAG
     ) -> None:
-        """Searches for all queries of files and writes a run file.
+        """Searches for all queries of files (as in `documents.open_records`) and writes a run.
 
         Args:
-          files: as in `documents.open_records`.
           depth: maximum number of documents per query.
           column: column of the texts or images, or columns of texts separated by commas; empty for
             the column of the field.
           id: column of the ids; empty for a usual one.
-          tag: name of the run.
         """
         from big_retrieval.retrieval.documents import DocumentReader, open_records
         from big_retrieval.retrieval.encode import encoded
@@ -137,10 +130,6 @@ def open_searcher(
       field: field that encodes queries; empty for the default of the index.
       batch_size: queries encoded at a time.
       image: True if queries are images. Without `field`, the model's first image field reads them.
-
-    Raises:
-      UserError: the index is damaged, the mode does not fit, or the model is missing or differs
-        from the model of the index.
     """
     index = open_index(folder, verify=verify)
     binary = index.about.bags

@@ -54,10 +54,7 @@ class _Screen:
 
 
 def run_all(runs: Sequence[SweepRun], tables: Callable[[], str]) -> int:
-    """Runs what is not finished, in order, and writes the tables after each run.
-
-    Args:
-      tables: writes the tables, and returns the one to show.
+    """Runs what is not finished, in order, and calls `tables` before and after each run.
 
     Returns:
       The exit status: 0 if all runs are finished, 128 + n after signal n, 2 if all unfinished runs

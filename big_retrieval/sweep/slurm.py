@@ -15,12 +15,7 @@ SCRIPT = Path("launch/slurm.sbatch")
 
 
 def command(indices: Sequence[int], *, sweep: str, workdir: Path, options: str = "") -> list[str]:
-    """Returns the sbatch command for runs (indices, ascending) of a sweep file with its argument.
-
-    Args:
-      workdir: the sweep's folder.
-      options: more options of sbatch, as on a command line.
-    """
+    """Returns the sbatch command for runs (ascending indices) of a sweep, with further options."""
     folder = None if SCRIPT.is_file() else shipped.folder("launch")
     return [
         "sbatch",

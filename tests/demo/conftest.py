@@ -1,4 +1,4 @@
-"""A demo of two models with drawn weights, lexical and dense, on 30 generated scenes."""
+"""A demo of a lexical and a dense model with random weights, on 30 generated scenes."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -35,14 +35,14 @@ def demo(runs: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Dem
 
 @pytest.fixture(scope="session")
 def service(demo: Demo) -> Iterator[Service]:
-    found = Service(demo)
-    yield found
-    found.close()
+    service = Service(demo)
+    yield service
+    service.close()
 
 
 @pytest.fixture
 def client(service: Service) -> Any:
-    """Asks the application without a network."""
+    """Client of the application without a network."""
     pytest.importorskip("starlette", reason="needs the extra demo")
     from starlette.testclient import TestClient
 

@@ -1,7 +1,6 @@
-"""The routes: answers, errors with the right status, and nothing of a caption as markup."""
+"""Routes of the demo: answers, errors with their status, and texts that stay texts."""
 
 import io
-import json
 import re
 import struct
 import zlib
@@ -17,11 +16,10 @@ from big_retrieval.demo.service import Overloaded, SearchQuery, Service
 from tests.demo.conftest import COUNT
 
 ASK = "a small red circle"
-pytestmark = pytest.mark.slow  # for what is compiled
+pytestmark = pytest.mark.slow  # compiles models
 
 
 def png(size: int = 32) -> bytes:
-    """A picture with random pixels."""
     pixels = np.random.default_rng(0).integers(0, 255, (size, size, 3), np.uint8)
     stream = io.BytesIO()
     Image.fromarray(pixels).save(stream, "png")
@@ -29,70 +27,57 @@ def png(size: int = 32) -> bytes:
 
 
 def bomb(side: int) -> bytes:
-    """A PNG file of some bytes whose head promises a large picture."""
-    head = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
-    chunk = b"IHDR" + head
-    body = struct.pack(">I", len(head)) + chunk + struct.pack(">I", zlib.crc32(chunk))
-    data = zlib.compress(b"\0" * 1000)
-    rest = b"IDAT" + data
-    return (
-        b"\x89PNG\r\n\x1a\n"
-        + body
-        + struct.pack(">I", len(data))
-        + rest
-        + struct.pack(">I", zlib.crc32(rest))
-    )
+    """A small PNG file whose header declares a large picture."""
+    out = b"\x89PNG\r\n\x1a\n"
+    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    for name, data in ((b"IHDR", header), (b"IDAT", zlib.compress(b"\0" * 1000))):
+        checksum = struct.pack(">I", zlib.crc32(name + data))
+        out += struct.pack(">I", len(data)) + name + data + checksum
+    return out
 
 
-def test_words_are_answered_by_every_mode(client: Any, demo: Demo) -> None:
-    found = client.get("/api/search", params={"query": ASK, "k": 4}).json()
-    assert [result["mode"] for result in found["modes"]] == ["sparse", "bag", "dense"]
-    for mode, result in zip(demo.modes, found["modes"], strict=True):
-        documents, scores = mode.search(mode.encode("text", ASK), 4)
+def test_search_answers_by_every_mode(client: Any, demo: Demo) -> None:
+    modes = client.get("/api/search", params={"query": ASK, "k": 4}).json()["modes"]
+    assert [result["mode"] for result in modes] == ["sparse", "bag", "dense"]
+    for mode, result in zip(demo.modes, modes, strict=True):
+        documents, expected = mode.search(mode.encode("text", ASK), 4)
         assert [answer["number"] for answer in result["answers"]] == documents.tolist()
-        given = [answer["score"] for answer in result["answers"]]
-        np.testing.assert_allclose(given, scores, rtol=1e-4)
+        scores = [answer["score"] for answer in result["answers"]]
+        np.testing.assert_allclose(scores, expected, rtol=1e-4)
         assert min(result["encode_ms"], result["search_ms"]) >= 0
-    terms = found["modes"][0]["answers"][0]["terms"]
+    terms = modes[0]["answers"][0]["terms"]
     assert terms
-    assert sum(each["share"] for each in terms) <= 1 + 1e-6
+    assert sum(term["share"] for term in terms) <= 1 + 1e-6
 
 
-def test_pages_continue_where_the_last_ended(client: Any) -> None:
+def test_pages_of_answers_continue(client: Any) -> None:
     def numbers(**params: Any) -> list[int]:
-        found = client.get("/api/search", params={"query": ASK, "mode": "dense", **params}).json()
-        return [each["number"] for each in found["modes"][0]["answers"]]
+        answer = client.get("/api/search", params={"query": ASK, "mode": "dense", **params}).json()
+        return [x["number"] for x in answer["modes"][0]["answers"]]
 
-    whole = numbers(k=COUNT)
-    assert sorted(whole) == list(range(COUNT))
-    assert numbers(k=10) + numbers(k=10, start=10) + numbers(k=10, start=20) == whole
+    numbers_of_all = numbers(k=COUNT)
+    assert sorted(numbers_of_all) == list(range(COUNT))
+    assert numbers(k=10) + numbers(k=10, start=10) + numbers(k=10, start=20) == numbers_of_all
     assert numbers(k=10, start=30) == []
 
 
-def test_neighbors_leave_the_document_out_and_an_image_finds_itself(
-    client: Any, demo: Demo
-) -> None:
-    found = client.get("/api/neighbors/5?k=3").json()
-    assert [result["mode"] for result in found["modes"]] == ["sparse", "dense"]
-    assert all(each["number"] != 5 for way in found["modes"] for each in way["answers"])
-    kind, data = client.get("/pictures/5").headers["content-type"], _original(demo, 5)
-    assert kind.startswith("image/")
+def test_neighbors_and_images_are_searched(client: Any, demo: Demo) -> None:
+    modes = client.get("/api/neighbors/5?k=3").json()["modes"]
+    assert [result["mode"] for result in modes] == ["sparse", "dense"]
+    assert all(x["number"] != 5 for result in modes for x in result["answers"])
+    stream = io.BytesIO()
+    Image.fromarray(demo.collection.image(5)).save(stream, "png")
+    data = stream.getvalue()
+    assert client.get("/pictures/5").headers["content-type"].startswith("image/")
     sent = client.post("/api/search?k=1", content=data, headers={"content-type": "image/png"})
-    assert [way["answers"][0]["number"] for way in sent.json()["modes"]] == [5, 5]
+    assert [result["answers"][0]["number"] for result in sent.json()["modes"]] == [5, 5]
     form = client.post("/image", files={"image": ("5.png", data, "image/png")})
     assert form.status_code == 200
     assert "Found for this image" in form.text
 
 
-def _original(demo: Demo, number: int) -> bytes:
-    stream = io.BytesIO()
-    Image.fromarray(demo.collection.image(number)).save(stream, "png")
-    return stream.getvalue()
-
-
-def test_a_document_has_terms_that_add_up_and_pictures_of_them(client: Any, demo: Demo) -> None:
-    found = client.get("/api/documents/3", params={"query": ASK}).json()
-    (lexical,) = found["modes"]
+def test_document_has_terms_and_pictures(client: Any) -> None:
+    (lexical,) = client.get("/api/documents/3", params={"query": ASK}).json()["modes"]
     assert lexical["mode"] == "sparse"
     assert sum(term["value"] for term in lexical["terms"]) <= lexical["score"] * (1 + 1e-5)
     heat = client.get(lexical["terms"][0]["heat_map"])
@@ -108,21 +93,16 @@ def test_a_document_has_terms_that_add_up_and_pictures_of_them(client: Any, demo
     assert client.get(source[1].replace("&amp;", "&")).headers["content-type"].startswith("image/")
 
 
-def test_pages_need_no_script_and_are_shut(client: Any) -> None:
-    for address in (
-        "/",
-        f"/?query={ASK}",
-        f"/?query={ASK}&mode=bag",
-        "/neighbors/1",
-        "/documents/1",
-    ):
+def test_pages_need_no_script_and_have_policy(client: Any) -> None:
+    search = f"/?query={ASK}"
+    for address in ("/", search, f"{search}&mode=bag", "/neighbors/1", "/documents/1"):
         reply = client.get(address)
         assert reply.status_code == 200, address
         policy = reply.headers["content-security-policy"]
         assert "default-src 'none'" in policy
         assert "unsafe" not in policy
         assert reply.headers["x-content-type-options"] == "nosniff"
-        assert "style=" not in reply.text  # which the policy forbids
+        assert "style=" not in reply.text  # forbidden by the policy
         assert "http" not in re.sub(r"Refused|https?-equiv", "", reply.text)
         assert reply.text.count("<h2") == 1
     assert client.get("/style.css").headers["content-type"].startswith("text/css")
@@ -130,38 +110,37 @@ def test_pages_need_no_script_and_are_shut(client: Any) -> None:
 
 
 class Tags(HTMLParser):
-    """The sources of the scripts and images of a page, and attributes that hold scripts."""
+    """Sources of the scripts and images of a page, and attributes that contain scripts."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: dict[str, list[str]] = {"script": [], "img": []}
+        self.sources: dict[str, list[str]] = {"script": [], "img": []}
         self.handlers: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in self.found:
-            self.found[tag].append(dict(attrs).get("src") or "")
+        if tag in self.sources:
+            self.sources[tag].append(dict(attrs).get("src") or "")
         self.handlers += [name for name, _ in attrs if name.startswith("on")]
 
 
-def test_markup_in_queries_and_captions_stays_text(
-    client: Any, demo: Demo, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nasty = '"><script>alert(1)</script><img src=x onerror=alert(2)>'
-    monkeypatch.setattr(demo.collection, "shown", [nasty] * COUNT)
-    for address, params in (("/", {}), ("/", {"query": nasty}), ("/neighbors/1", {}),
-                            ("/documents/1", {"query": nasty}),
-                            ("/", {"query": "a", "mode": nasty}),
-                            ("/pictures/1", {"term": nasty, "mode": "sparse"}),
-                            ("/documents/1", {"like": nasty}), (f"/{nasty}", {})):  # fmt: skip
+def test_markup_stays_text(client: Any, demo: Demo, monkeypatch: pytest.MonkeyPatch) -> None:
+    markup = '"><script>alert(1)</script><img src=x onerror=alert(2)>'
+    monkeypatch.setattr(demo.collection, "shown", [markup] * COUNT)
+    for address, params in (
+        ("/", {}), ("/", {"query": markup}), ("/", {"query": "a", "mode": markup}),
+        ("/documents/1", {"query": markup}), ("/documents/1", {"like": markup}),
+        ("/pictures/1", {"term": markup, "mode": "sparse"}), ("/neighbors/1", {}),
+        (f"/{markup}", {}),
+    ):  # fmt: skip
         tags = Tags()
         tags.feed(client.get(address, params=params).text)
-        assert all(src.startswith("/script.js") for src in tags.found["script"]), address
-        assert all(src.startswith("/pictures/") for src in tags.found["img"]), address
+        assert all(src.startswith("/script.js") for src in tags.sources["script"]), address
+        assert all(src.startswith("/pictures/") for src in tags.sources["img"]), address
         assert not tags.handlers, address
 
 
 @pytest.mark.parametrize(
-    ("address", "status", "says"),
+    ("address", "status", "words"),
     [
         ("/api/search", 400, "query is missing"),
         ("/api/search?query=%20", 400, "query is missing"),
@@ -179,20 +158,18 @@ def test_markup_in_queries_and_captions_stays_text(
         ("/api/nothing", 404, "Not Found"),
     ],
 )
-def test_what_cannot_be_asked_is_said_as_json(
-    client: Any, address: str, status: int, says: str
-) -> None:
+def test_api_rejects_wrong_request(client: Any, address: str, status: int, words: str) -> None:
     reply = client.get(address)
     assert reply.status_code == status
     assert reply.json()["error"]["status"] == status
-    assert says in reply.json()["error"]["message"]
+    assert words in reply.json()["error"]["message"]
 
 
-def test_images_that_cannot_be_read_are_refused(client: Any) -> None:
-    good = png()
+def test_api_rejects_wrong_image(client: Any) -> None:
     from big_retrieval.demo.uploads import MAX_BODY
 
-    for data, status, says in (
+    good = png()
+    for data, status, words in (
         (b"", 400, "No image"),
         (b"<svg onload=alert(1)>", 415, "Not an image that can be read"),
         (good[:60] + b"\0" * 40, 422, "the image is not a readable image"),
@@ -201,8 +178,8 @@ def test_images_that_cannot_be_read_are_refused(client: Any) -> None:
         (b"x" * (MAX_BODY + 1), 413, "larger than 8 MiB"),
     ):
         reply = client.post("/api/search", content=data)
-        assert reply.status_code == status, (says, reply.text)
-        assert reply.json()["error"]["message"].count(says) == 1
+        assert reply.status_code == status, (words, reply.text)
+        assert reply.json()["error"]["message"].count(words) == 1
     large = client.post("/image", files={"image": ("a.png", b"x" * (9 * 2**20), "image/png")})
     assert large.status_code == 413
     assert "larger than 8 MiB" in large.text
@@ -214,7 +191,7 @@ def test_images_that_cannot_be_read_are_refused(client: Any) -> None:
 
 
 @pytest.mark.parametrize(("error", "status"), [(Overloaded(), 503), (RuntimeError("secret"), 500)])
-def test_load_and_bugs_are_errors_without_details(
+def test_overload_and_bugs_are_errors_without_details(
     client: Any, service: Service, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int
 ) -> None:
     async def fail(query: SearchQuery, key: str = "") -> Any:
@@ -229,7 +206,7 @@ def test_load_and_bugs_are_errors_without_details(
     assert client.get("/api/health").json()["status"] == "ok"
 
 
-def test_other_names_of_the_host_are_refused(service: Service) -> None:
+def test_other_host_names_are_rejected(service: Service) -> None:
     pytest.importorskip("starlette", reason="needs the extra demo")
     from starlette.testclient import TestClient
 
@@ -248,13 +225,12 @@ def test_other_names_of_the_host_are_refused(service: Service) -> None:
 
 
 def test_every_route_of_the_overview_answers(client: Any) -> None:
-    found = client.get("/api").json()
-    assert found["documents"] == COUNT
-    assert found["limits"]["k"] == 100
-    for line in found["routes"]:
+    overview = client.get("/api").json()
+    assert overview["documents"] == COUNT
+    assert overview["limits"]["k"] == 100
+    for line in overview["routes"]:
         method, address = line.split(" ")
         path = address.split("?")[0].replace("NUMBER", "1")
         query = {"query": "a"} if "query=" in address else {}
         sent = {"content": png()} if method == "POST" else {}
         assert client.request(method, path, params=query, **sent).status_code == 200, line
-    assert json.dumps(found)

@@ -1,6 +1,6 @@
-"""The page in a browser: every action, by mouse and by keyboard, with and without scripts.
+"""The page in a browser: all actions, by mouse and keyboard, with and without scripts.
 
-Needs the library playwright and Debian's chromium, and skips without them.
+Skips without playwright and chromium.
 """
 
 import shutil
@@ -45,29 +45,33 @@ def browser() -> Iterator[Any]:
     if path is None:
         pytest.skip("needs chromium")
     with playwright.sync_playwright() as started:
-        found = started.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield found
-        found.close()
+        browser = started.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
 
 
 @pytest.fixture
 def page(browser: Any, address: str) -> Iterator[Any]:
-    """The start of the demo on a wide screen; what the browser complains of fails the test."""
+    """The home page on a wide screen; errors of the browser fail the test."""
     with browser.new_context(viewport=WIDE) as context:
         opened = context.new_page()
-        problems: list[str] = []
-        opened.on("pageerror", lambda error: problems.append(str(error)))
-        opened.on(
-            "console",
-            lambda message: problems.append(message.text) if message.type == "error" else None,
-        )
+        errors: list[str] = []
+        opened.on("pageerror", lambda error: errors.append(str(error)))
+        opened.on("console", lambda x: errors.append(x.text) if x.type == "error" else None)
         opened.goto(address)
         yield opened
-        assert not problems
+        assert not errors
+
+
+@pytest.fixture
+def picture(demo: Demo, tmp_path: Path) -> Path:
+    """The file of document 7's image."""
+    Image.fromarray(demo.collection.image(7)).save(tmp_path / "7.png")
+    return tmp_path / "7.png"
 
 
 def until(page: Any, expression: str) -> None:
-    """Waits until JavaScript is true in the page, whose policy forbids `wait_for_function`."""
+    """Waits until JavaScript is true; the page's policy forbids `wait_for_function`."""
     for _ in range(300):
         if page.evaluate(expression):
             return
@@ -108,15 +112,12 @@ def test_words_neighbors_details_and_back(page: Any, address: str) -> None:
     page.wait_for_url("**/documents/*")
     page.wait_for_selector(".bars li")
     until(page, "document.querySelector('.heats img').naturalWidth > 0")
-    page.reload()  # the address by itself shows the same
+    page.reload()
     assert page.locator(".bars li").count() > 0
 
 
-def test_an_image_is_found_and_a_broken_one_is_refused(
-    page: Any, demo: Demo, tmp_path: Path
-) -> None:
-    Image.fromarray(demo.collection.image(7)).save(tmp_path / "7.png")
-    page.set_input_files("#image", tmp_path / "7.png")
+def test_image_is_found_and_large_file_rejected(page: Any, picture: Path, tmp_path: Path) -> None:
+    page.set_input_files("#image", picture)
     page.wait_for_selector("text=Found for this image")
     first = page.locator(".way .document").first
     assert first.get_attribute("href") == "/neighbors/7"
@@ -126,14 +127,11 @@ def test_an_image_is_found_and_a_broken_one_is_refused(
     assert "8 MiB are the most" in page.locator("[role=alert]").inner_text()
 
 
-def test_answers_to_an_image_stay_in_the_history(
-    page: Any, address: str, demo: Demo, tmp_path: Path
-) -> None:
-    Image.fromarray(demo.collection.image(7)).save(tmp_path / "7.png")
+def test_answers_to_image_stay_in_history(page: Any, address: str, picture: Path) -> None:
     sent: list[str] = []
     page.on("request", lambda request: sent.append(request.method))
     page.goto(f"{address}/?query={ASK}")
-    page.set_input_files("#image", tmp_path / "7.png")
+    page.set_input_files("#image", picture)
     page.wait_for_selector("text=Found for this image")
     page.go_back()
     page.wait_for_selector(f"h2:has-text('{ASK}')")
@@ -153,13 +151,13 @@ def test_answers_to_an_image_stay_in_the_history(
     page.wait_for_selector("text=Found for this image")
     assert sent.count("POST") == 1
     assert page.evaluate("document.getElementById('image').files.length") == 0
-    page.set_input_files("#image", tmp_path / "7.png")
+    page.set_input_files("#image", picture)
     until(page, "!document.body.hasAttribute('aria-busy')")
     page.wait_for_timeout(300)
     assert sent.count("POST") == 2
 
 
-def test_errors_are_said_in_the_page(browser: Any, address: str, tmp_path: Path) -> None:
+def test_page_shows_errors(browser: Any, address: str, tmp_path: Path) -> None:
     with browser.new_context(viewport=WIDE) as context:
         page = context.new_page()
         page.goto(address)
@@ -170,9 +168,7 @@ def test_errors_are_said_in_the_page(browser: Any, address: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_narrow_screens_have_no_overflow_and_dark_ones_are_dark(
-    browser: Any, address: str, scheme: str
-) -> None:
+def test_narrow_and_dark_screens(browser: Any, address: str, scheme: str) -> None:
     with browser.new_context(viewport=NARROW, color_scheme=scheme) as context:
         page = context.new_page()
         for path in ("/", f"/?query={ASK}", "/neighbors/3", f"/documents/3?query={ASK}", "/none"):
@@ -183,10 +179,7 @@ def test_narrow_screens_have_no_overflow_and_dark_ones_are_dark(
         assert back == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(20, 24, 29)")
 
 
-def test_without_scripts_forms_and_links_work(
-    browser: Any, address: str, demo: Demo, tmp_path: Path
-) -> None:
-    Image.fromarray(demo.collection.image(4)).save(tmp_path / "4.png")
+def test_forms_and_links_work_without_scripts(browser: Any, address: str, picture: Path) -> None:
     with browser.new_context(viewport=WIDE, java_script_enabled=False) as context:
         page = context.new_page()
         page.goto(address)
@@ -194,8 +187,8 @@ def test_without_scripts_forms_and_links_work(
         page.keyboard.press("Enter")
         page.wait_for_selector(".way")
         assert page.locator(".way").count() == 3
-        page.set_input_files("#image", tmp_path / "4.png")
+        page.set_input_files("#image", picture)
         page.get_by_role("button", name="Search by this image").click()
         page.wait_for_selector("text=Found for this image")
         page.locator(".way .document").first.click()
-        page.wait_for_url("**/neighbors/4")
+        page.wait_for_url("**/neighbors/7")

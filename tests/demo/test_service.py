@@ -1,4 +1,4 @@
-"""Answers of a service with a mode that needs no model, and its limits."""
+"""Answers and limits of a service, with a mode that needs no model."""
 
 import asyncio
 import threading
@@ -32,7 +32,7 @@ def bm25() -> Any:
     service.close()
 
 
-def test_answers_of_bm25_list_their_words(bm25: Service) -> None:
+def test_bm25_answers_have_terms(bm25: Service) -> None:
     async def ask() -> Any:
         queries = [SearchQuery("text", text) for text in ("red balls, red ball", "none of them")]
         return await asyncio.gather(*map(bm25.search, queries))
@@ -47,15 +47,15 @@ def test_answers_of_bm25_list_their_words(bm25: Service) -> None:
     assert {word for word, *_ in result.answers[0].terms} == {"red", "ball"}
 
 
-def test_models_run_one_request_at_a_time_and_others_are_rejected(
+def test_service_runs_one_request_at_a_time_and_rejects_overload(
     bm25: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "WAITING", 3)
-    running, most, free = [0], [0], threading.Event()
+    running, max_running, free = [0], [0], threading.Event()
 
     def work() -> int:
         running[0] += 1
-        most[0] = max(most[0], running[0])
+        max_running[0] = max(max_running[0], running[0])
         free.wait(10)
         running[0] -= 1
         return 1
@@ -69,10 +69,10 @@ def test_models_run_one_request_at_a_time_and_others_are_rejected(
     results = asyncio.run(ask())
     assert results[:3] == [1, 1, 1]
     assert isinstance(results[3], Overloaded)
-    assert (most, bm25.waiting) == ([1], 0)
+    assert (max_running, bm25.waiting) == ([1], 0)
 
 
-def test_a_request_that_waits_too_long_is_rejected(
+def test_service_rejects_request_that_waits_too_long(
     bm25: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PATIENCE", 0.05)

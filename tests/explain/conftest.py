@@ -1,4 +1,4 @@
-"""A lexical model of images and texts with drawn weights: nothing is trained."""
+"""A lexical model of images and texts with random weights."""
 
 import json
 from pathlib import Path
@@ -16,11 +16,11 @@ from big_retrieval.inference.load import TrainedModel, put_together
 from big_retrieval.models.towers import make_model
 from tests.helpers import drawn, raw_config
 
-TOP = 40  # terms that the gate leaves, of about 120
+TOP = 40  # terms that the gate keeps of about 120
 
 
 def lexical_config(**head: Any) -> Config:
-    """Images (of 4 x 4 patches) and texts over a small vocabulary."""
+    """A config of images (4 x 4 patches) and texts over a small vocabulary."""
     c = raw_config(topology="inner")
     keys = {"terms": "words", "normalise": True, "top_k": TOP, "activation": "elu1p", **head}
     shape = configs.Lexical(**keys)
@@ -35,7 +35,7 @@ def lexical_config(**head: Any) -> Config:
 
 
 def make(seed: int = 0, **head: Any) -> TrainedModel:
-    """A model with drawn weights."""
+    """A model with random weights."""
     c = lexical_config(**head)
     tokenizer = make_tokenizer(c, SceneRecords("train", size=32, count=40))
     network = make_model(c, tokenizer.vocab_size, tokenizer)
@@ -64,3 +64,10 @@ def some_damaged(tmp_path: Path, scenes: SceneRecords) -> str:
 @pytest.fixture(scope="session")
 def scenes() -> SceneRecords:
     return SceneRecords("test", size=32, count=30)
+
+
+@pytest.fixture
+def scene(scenes: SceneRecords, tmp_path: Path) -> Path:
+    """The file of the first scene."""
+    Image.fromarray(scenes[0]["image"]).save(tmp_path / "scene.png")
+    return tmp_path / "scene.png"

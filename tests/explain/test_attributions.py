@@ -1,23 +1,21 @@
-"""Grad-CAM of dense models: the command, the pictures and the report."""
+"""Grad-CAM of dense models: command, pictures and report."""
 
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from big_retrieval import explain
 from big_retrieval.data.build import make_readers
 from big_retrieval.data.synthetic.scenes import SceneRecords
-from big_retrieval.errors import UserError
 from big_retrieval.explain import attributions
+from big_retrieval.inference.load import TrainedModel
 from big_retrieval.report import attributions as page_of
 from big_retrieval.report import page
 from big_retrieval.report.gradcam import Attribution, of_records
 from big_retrieval.train.checkpoint import write_model
-from tests.explain.conftest import make
-from tests.helpers import in_process
+from tests.helpers import in_process, user_error
 from tests.inference.test_gradcam import make as make_dense
 from tests.report import run_folders as folders
 from tests.report.test_report import check, text_of
@@ -36,12 +34,12 @@ def attribution(pairs: int) -> Attribution:
     )
 
 
-def test_what_is_shown_are_shares_of_the_largest_value(tmp_path: Path) -> None:
-    found = attribution(18).describe()
-    assert (found["score"], found["words"]) == (1.5, [["dog", 1.0], [ATTACK, 0.25]])
-    assert [pair["pair"] for pair in found["pairs"]] == list(range(18, 2, -1))
+def test_page_shows_shares_of_largest_value(tmp_path: Path) -> None:
+    content = attribution(18).describe()
+    assert (content["score"], content["words"]) == (1.5, [["dog", 1.0], [ATTACK, 0.25]])
+    assert [pair["pair"] for pair in content["pairs"]] == list(range(18, 2, -1))
     assert attribution(1).describe()["pairs"] == []
-    colored = page_of.colored(found["words"])
+    colored = page_of.colored(content["words"])
     assert re.findall(r"--s: (\d+)%", colored) == ["100", "25"]
     assert "<script" not in colored
     path = attributions.write([attribution(18), attribution(1)], ["a", "b"], tmp_path, "Title")
@@ -57,41 +55,40 @@ def test_what_is_shown_are_shares_of_the_largest_value(tmp_path: Path) -> None:
     ]
 
 
-def test_a_lexical_model_is_explained_by_its_words(scenes: SceneRecords) -> None:
-    with pytest.raises(UserError, match="has a lexical head"):
-        explain.gradcam(make(), "a red ball", scenes[0]["image"])
+def test_gradcam_rejects_lexical_model(model: TrainedModel, scenes: SceneRecords) -> None:
+    with user_error("has a lexical head"):
+        explain.gradcam(model, "a red ball", scenes[0]["image"])
 
 
 @pytest.mark.slow
-def test_the_command_and_the_report_of_a_dense_model(scenes: SceneRecords, tmp_path: Path) -> None:
-    model = make_dense({})
-    run, file, out = tmp_path / "run", tmp_path / "scene.png", tmp_path / "out"
+def test_command_and_report_of_dense_model(
+    scenes: SceneRecords, scene: Path, tmp_path: Path
+) -> None:
+    model, run, out = make_dense({}), tmp_path / "run", tmp_path / "out"
     write_model(model, run)
-    Image.fromarray(scenes[0]["image"]).save(file)
     text = scenes[0]["captions"][0]
-    found = explain.gradcam(model, text, file)
-    assert found.tokens == tuple(text.split())
-    assert found.image_pairs.shape == (2, 4, 4)
-    assert found.word_pairs.shape == (2, len(found.tokens))
-    given = f"--run={run}", f"--text={text}", f"--image={file}"
-    done = in_process("explain", *given, f"--out={out}")
+    result = explain.gradcam(model, text, scene)
+    assert result.tokens == tuple(text.split())
+    assert result.image_pairs.shape == (2, 4, 4)
+    assert result.word_pairs.shape == (2, len(result.tokens))
+    flags = f"--run={run}", f"--text={text}", f"--image={scene}"
+    done = in_process("explain", *flags, f"--out={out}")
     assert done.returncode == 0, done.stderr
-    best = found.tokens[int(found.words.argmax())]
+    best = result.tokens[int(result.words.argmax())]
     assert re.search(rf"^    1  {best} +1\.00$", done.stdout, re.MULTILINE), done.stdout
     assert check(out / "explain.html").pictures == 4
-    for flags, message in (
-        (given[:2], "Dense models are explained for a text and an image"),
-        ([*given, "--map=ball"], "--patches, --map and --mode need a lexical model"),
-        ([*given[:1], "--text= ", given[2]], "The text to explain is empty"),
+    for wrong, message in (
+        (flags[:2], "Dense models are explained for a text and an image"),
+        ([*flags, "--map=ball"], "--patches, --map and --mode need a lexical model"),
+        ([*flags[:1], "--text= ", flags[2]], "The text to explain is empty"),
     ):
-        done = in_process("explain", *flags)
+        done = in_process("explain", *wrong)
         assert done.returncode == 2
         assert message in done.stderr
     readers = make_readers(model.config, model.tokenizer)
     seen = of_records(model.encoder, model.weights, scenes, readers, ("image", "text"))
     assert [each["record"] for each in seen] == [0, 14, 29]
-    again = explain.gradcam(model, scenes[0]["captions"][0], scenes[0]["image"])
-    assert seen[0]["score"] == pytest.approx(again.score, abs=1e-4)
+    assert seen[0]["score"] == pytest.approx(result.score, abs=1e-4)
     shown = {"evaluator": "retrieval/test", "step": 40, "directions": [], "attributions": seen}
     folder = folders.write(
         tmp_path / "report", config=folders.config(), metrics=folders.rows(), shown=[shown]

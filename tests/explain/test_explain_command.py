@@ -1,9 +1,8 @@
-"""The command as users call it, and the words of a lexical model in the report."""
+"""`big-retrieval explain`, and the words of a lexical model in the report."""
 
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from big_retrieval import config as configs
 from big_retrieval import explain
@@ -20,31 +19,27 @@ from tests.report.test_report import text_of
 
 
 @pytest.mark.slow
-def test_an_image_from_a_checkpoint(
-    model: TrainedModel, scenes: SceneRecords, tmp_path: Path
+def test_explain_image_of_checkpoint(
+    model: TrainedModel, scenes: SceneRecords, scene: Path, tmp_path: Path
 ) -> None:
-    run, file, out = tmp_path / "run", tmp_path / "scene.png", tmp_path / "out"
-    write_model(model, run)
-    Image.fromarray(scenes[0]["image"]).save(file)
+    write_model(model, tmp_path / "run")
     text = scenes[0]["captions"][0]
     done = in_process(
-        "explain", f"--run={run}", f"--image={file}", f"--with={text}", "--patches=0:2,0:2",
-        "--words=3", f"--out={out}",
+        "explain", f"--run={tmp_path / 'run'}", f"--image={scene}", f"--with={text}",
+        "--patches=0:2,0:2", "--words=3", f"--out={tmp_path / 'out'}",
     )  # fmt: skip
-    said = done.stdout + done.stderr
-    assert "Traceback" not in said
-    assert done.returncode == 0, said
-    assert (out / "explain.html").is_file()
-    for word, value in explain.strongest(model, file, "image", 3):
-        assert any(line.split()[1:] == [word, f"{value:.4f}"] for line in said.split("\n"))
-    assert "patches 0:2,0:2\n  4 of 16 patches" in said
-    best, _, share = explain.shared(model, text, file).words[0]
-    line = said.split("shared: ")[1].split("\n")[2].split()
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "explain.html").is_file()
+    for word, value in explain.strongest(model, scene, "image", 3):
+        assert any(line.split()[1:] == [word, f"{value:.4f}"] for line in done.stdout.split("\n"))
+    assert "patches 0:2,0:2\n  4 of 16 patches" in done.stdout
+    best, _, share = explain.shared(model, text, scene).words[0]
+    line = done.stdout.split("shared: ")[1].split("\n")[2].split()
     assert (line[1], line[3]) == (best, f"{100 * share:.1f}%")
 
 
 @pytest.mark.slow
-def test_the_vocabulary_of_an_untrained_model() -> None:
+def test_vocabulary_of_untrained_model() -> None:
     done = in_process(
         "explain", "vocabulary", "--untrained", "--config=configs/vdr_cm_yfcc15m.py:runlocal",
         "--data=evals.test", "--field=text", "--count=20", "--words=3",
@@ -67,16 +62,13 @@ def test_the_vocabulary_of_an_untrained_model() -> None:
         (["--run=x", "paint"], "Not a flag: 'paint'"),
     ],
 )
-def test_flags_that_do_not_fit(words: list[str], message: str) -> None:
+def test_explain_rejects_wrong_flags(words: list[str], message: str) -> None:
     done = in_process("explain", *words)
     assert done.returncode == 2
     assert message in done.stderr
 
 
-# ---- In the report
-
-
-def test_examples_of_lexical_models_show_the_words_that_matched(
+def test_report_shows_matched_words(
     model: TrainedModel, scenes: SceneRecords, tmp_path: Path
 ) -> None:
     task = bound(
@@ -84,21 +76,21 @@ def test_examples_of_lexical_models_show_the_words_that_matched(
         TOPOLOGIES["inner"], model.encoder,
     )  # fmt: skip
     _, shown = task.examples(model.weights)
-    seen = 0
+    count = 0
     for direction in shown["directions"]:
         for example in (e for group in direction["groups"] for e in group["examples"]):
             for answer in [*example["answers"], *filter(None, [example.get("right")])]:
                 text, image = example["query"], answer
                 if direction["query"] == "image":
                     text, image = image, text
-                found = explain.shared(model, text["text"], scenes[image["record"]]["image"])
-                assert answer["score"] == pytest.approx(found.score, rel=1e-4)
-                assert len(answer["matched"]) == min(5, len(found.words))
-                shares = {word: share for word, _, share in found.words}
+                shared = explain.shared(model, text["text"], scenes[image["record"]]["image"])
+                assert answer["score"] == pytest.approx(shared.score, rel=1e-4)
+                assert len(answer["matched"]) == min(5, len(shared.words))
+                shares = {word: share for word, _, share in shared.words}
                 for word, share in answer["matched"]:
                     assert share == pytest.approx(shares[word], abs=2e-4)
-                    seen += 1
-    assert seen > 50
+                    count += 1
+    assert count > 50
     files = [{"evaluator": "retrieval/test", "step": 40, **shown}]
     run = folders.write(
         tmp_path / "run", config=folders.config(), metrics=folders.rows(), shown=files

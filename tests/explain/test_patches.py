@@ -1,4 +1,4 @@
-"""Patch groups and maps of words against the equations, and words from a model."""
+"""Patch groups, maps and words of a model against the equations."""
 
 import dataclasses
 from pathlib import Path
@@ -10,105 +10,98 @@ from PIL import Image
 
 from big_retrieval import explain
 from big_retrieval.data.synthetic.scenes import SceneRecords
-from big_retrieval.errors import UserError
 from big_retrieval.explain import patch_list, rectangle
 from big_retrieval.explain.words import represent
 from big_retrieval.inference.load import TrainedModel
 from tests.explain.conftest import TOP, make
+from tests.helpers import user_error
 
 R = 4
 
 
 def activations(seen: explain.Patches) -> np.ndarray:
-    """elu1p of every patch's logits, [patches, V], by the equations alone."""
+    """elu1p of every patch's logits, [patches, V], by the equations."""
     logits = np.asarray(seen.hidden, np.float64) @ np.asarray(seen.params["kernel"]).T
     return np.where(logits >= 0, logits + 1, np.exp(np.minimum(logits, 0)))
 
 
-def test_a_group_is_pooled_over_its_own_patches_alone(
-    model: TrainedModel, scenes: SceneRecords
-) -> None:
+def test_group_is_pooled_over_its_patches(model: TrainedModel, scenes: SceneRecords) -> None:
     seen = explain.look(model, scenes[0]["image"])
     assert seen.side == R
     assert seen.picture.shape == (32, 32, 3)
-    each = activations(seen)
+    values = activations(seen)
     groups = np.stack([rectangle("0:2,1:4", R), patch_list([(3, 3), (0, 2)], R)])
-    found = seen.dense(groups)
-    for row, group in zip(found, groups, strict=True):
-        pooled = each[group.reshape(-1)].max(axis=0)
+    dense = seen.dense(groups)
+    for row, group in zip(dense, groups, strict=True):
+        pooled = values[group.reshape(-1)].max(axis=0)
         np.testing.assert_allclose(row, pooled / np.linalg.norm(pooled), rtol=1e-4)
-    assert not np.allclose(found[0], found[1])
+    assert not np.allclose(dense[0], dense[1])
     listed = seen.strongest(groups[0], None)
     assert len(listed) == TOP
-    order = np.argsort(-found[0], kind="stable")[:TOP]
+    order = np.argsort(-dense[0], kind="stable")[:TOP]
     assert [word for word, _ in listed] == [seen.words[i] for i in order]
 
 
 @pytest.mark.parametrize("head", [{}, {"pooling": "mean"}, {"pool_padding": True}])
-def test_all_patches_are_the_image(head: dict[str, Any], scenes: SceneRecords) -> None:
-    own = make(1, **head)
+def test_all_patches_equal_image(head: dict[str, Any], scenes: SceneRecords) -> None:
+    model = make(1, **head)
     image = scenes[1]["image"]
-    seen = explain.look(own, image)
+    seen = explain.look(model, image)
     whole = seen.strongest(np.ones((R, R), bool), None)
-    plain = explain.strongest(own, image, "image", None)
+    plain = explain.strongest(model, image, "image", None)
     assert [word for word, _ in whole] == [word for word, _ in plain]
     np.testing.assert_allclose([v for _, v in whole], [v for _, v in plain], rtol=1e-4)
     corner = seen.dense(rectangle("0:1,0:1", R)[None])
     assert not np.allclose(corner, seen.dense(np.ones((1, R, R), bool)))
 
 
-def test_a_map_peaks_at_the_value_of_the_image(model: TrainedModel, scenes: SceneRecords) -> None:
+def test_map_peaks_at_value_of_image(model: TrainedModel, scenes: SceneRecords) -> None:
     seen = explain.look(model, scenes[2]["image"])
     pooled = activations(seen)
     for word, value in explain.strongest(model, scenes[2]["image"], "image", 5):
-        found = seen.map(word)
-        assert found.shape == (R, R)
-        assert found.max() == pytest.approx(value, rel=1e-4)
-        assert found.argmax() == pooled[:, seen.words.index(word)].argmax()
+        values = seen.map(word)
+        assert values.shape == (R, R)
+        assert values.max() == pytest.approx(value, rel=1e-4)
+        assert values.argmax() == pooled[:, seen.words.index(word)].argmax()
 
 
-def test_a_file_a_picture_and_an_array_are_the_same(
-    model: TrainedModel, scenes: SceneRecords, tmp_path: Path
+def test_image_may_be_file_picture_or_array(
+    model: TrainedModel, scenes: SceneRecords, scene: Path
 ) -> None:
     array = scenes[0]["image"]
-    picture = Image.fromarray(array)
-    picture.save(tmp_path / "a.png")
     expected = explain.strongest(model, array, "image")
-    for item in (picture, tmp_path / "a.png", str(tmp_path / "a.png")):
+    for item in (Image.fromarray(array), scene, str(scene)):
         assert explain.strongest(model, item, "image") == expected
         np.testing.assert_array_equal(explain.look(model, item).picture, array)
 
 
 def test_shared_words_add_up_to_the_score(model: TrainedModel, scenes: SceneRecords) -> None:
     text, image = scenes[3]["captions"][0], scenes[3]["image"]
-    found = explain.shared(model, text, image)
+    shared = explain.shared(model, text, image)
     score = model.score(model.encode_texts([text]), model.encode_images([image]))
-    assert found.score == pytest.approx(float(score[0, 0]), rel=1e-5)
-    assert sum(product for _, product, _ in found.words) == pytest.approx(found.score)
+    assert shared.score == pytest.approx(float(score[0, 0]), rel=1e-5)
+    assert sum(product for _, product, _ in shared.words) == pytest.approx(shared.score)
     few = explain.shared(model, text, image, count=TOP // 2)
-    assert {word for word, *_ in few.words} <= {word for word, *_ in found.words}
+    assert {word for word, *_ in few.words} <= {word for word, *_ in shared.words}
 
 
-def test_the_words_of_a_text_are_among_its_columns(model: TrainedModel) -> None:
+def test_text_keeps_its_words(model: TrainedModel) -> None:
     text = "a red ring left of a green star"
     terms = model.terms("text")
-    own = terms.bag(*model.tokenizer.encode([text], 20)).indices.tolist()
+    bag = terms.bag(*model.tokenizer.encode([text], 20)).indices.tolist()
     listed = dict(explain.strongest(model, text, "text", None))
-    assert {terms.words[i] for i in own} <= listed.keys()  # the gate leaves a text its words
-    assert TOP <= len(listed) <= TOP + len(own)
+    assert {terms.words[i] for i in bag} <= listed.keys()  # the gate keeps input terms
+    assert TOP <= len(listed) <= TOP + len(bag)
 
 
-def test_usage_of_a_model_is_the_mean_of_its_rows(
-    model: TrainedModel, scenes: SceneRecords
-) -> None:
+def test_usage_is_mean_of_rows(model: TrainedModel, scenes: SceneRecords) -> None:
     texts = [scenes[i]["captions"][0] for i in range(5)]
-    found = explain.usage(model, iter(texts), "text")
-    np.testing.assert_allclose(
-        found.means, represent(model, texts, "text").toarray().mean(axis=0), rtol=1e-5
-    )
+    means = represent(model, texts, "text").toarray().mean(axis=0)
+    usage = explain.usage(model, iter(texts), "text")
+    np.testing.assert_allclose(usage.means, means, rtol=1e-5)
 
 
-def test_columns_without_names_are_named_by_the_tokenizer(model: TrainedModel) -> None:
+def test_terms_without_words_have_names_of_tokenizer(model: TrainedModel) -> None:
     terms = model.terms("text")
     bare = dataclasses.replace(terms, words=())
     assert bare.names(model.tokenizer) == terms.words
@@ -116,22 +109,20 @@ def test_columns_without_names_are_named_by_the_tokenizer(model: TrainedModel) -
 
 
 @pytest.mark.parametrize("text", ["0:0,0:1", "0:5,0:1", "1:2", "a:b,c:d", "2:1,0:1", "-1:2,0:1"])
-def test_rectangles_that_are_none(text: str) -> None:
-    with pytest.raises(UserError, match="Patches"):
+def test_rectangle_rejects_other_forms(text: str) -> None:
+    with user_error("Patches"):
         rectangle(text, R)
 
 
-def test_mistakes_are_one_sentence(model: TrainedModel, scenes: SceneRecords) -> None:
+def test_patches_reject_wrong_input(model: TrainedModel, scenes: SceneRecords) -> None:
     seen = explain.look(model, scenes[0]["image"])
-    with pytest.raises(UserError, match=r"No patch \(4, 0\)"):
-        patch_list([(4, 0)], R)
-    with pytest.raises(UserError, match="No term 'nonsense'"):
-        seen.map("nonsense")
-    with pytest.raises(UserError, match="patch group is empty"):
-        seen.dense(np.zeros((1, R, R), bool))
-    with pytest.raises(UserError, match="4 x 4 patches"):
-        seen.dense(np.ones((R, R), bool))
-    with pytest.raises(UserError, match="no lexical image field 'text'"):
-        explain.look(model, scenes[0]["image"], "text")
-    with pytest.raises(UserError, match=r"nowhere\.png cannot be read"):
-        explain.look(model, "nowhere.png")
+    for call, words in (
+        (lambda: patch_list([(4, 0)], R), "No patch (4, 0)"),
+        (lambda: seen.map("nonsense"), "No term 'nonsense'"),
+        (lambda: seen.dense(np.zeros((1, R, R), bool)), "patch group is empty"),
+        (lambda: seen.dense(np.ones((R, R), bool)), "4 x 4 patches"),
+        (lambda: explain.look(model, scenes[0]["image"], "text"), "no lexical image field 'text'"),
+        (lambda: explain.look(model, "nowhere.png"), "nowhere.png cannot be read"),
+    ):
+        with user_error(words):
+            call()

@@ -1,4 +1,4 @@
-"""Pictures and pages of explanations: what is drawn where, with and without the extra."""
+"""Pictures and pages of explanations, with and without the extra."""
 
 import dataclasses
 import re
@@ -8,26 +8,26 @@ import numpy as np
 import pytest
 
 from big_retrieval.data.synthetic.scenes import SceneRecords
-from big_retrieval.errors import UserError
 from big_retrieval.explain import listings, pages, pictures
+from big_retrieval.explain.examples import ExampleOptions, examples
 from big_retrieval.explain.pages import Listing
 from big_retrieval.explain.vocabulary import box, vocabulary
 from big_retrieval.inference.load import TrainedModel
 from big_retrieval.report import heat_maps
 from big_retrieval.report.examples import matched
-from tests.helpers import tiny
+from tests.helpers import tiny, user_error
 from tests.report.test_report import check
 
 PICTURE = np.full((8, 8, 3), 100, np.uint8)
 ATTACK = "<script>&\"'"
 
 
-def test_bars_are_as_long_as_their_values() -> None:
+def test_bars_have_lengths_of_values() -> None:
     rows = [("a" * 40, 2.0, "2"), (ATTACK, 1.0, "1"), ("none", 0.0, "0")]
     assert re.findall(r"--s: ([\d.]+)%", pages.value_bars(rows)) == ["100.0", "50.0", "0.0"]
 
 
-def test_a_heat_map_is_red_where_the_value_is() -> None:
+def test_heat_map_is_red_at_large_values() -> None:
     values = np.array([[0.0, 1.0], [0.5, 0.0]])
     image = np.asarray(heat_maps.heat(PICTURE, values, 1.0), np.int32)
     assert image.shape == (224, 224, 3)
@@ -42,16 +42,16 @@ def test_a_heat_map_is_red_where_the_value_is() -> None:
     assert (grey == 100).all()
 
 
-def test_chosen_patches_keep_their_colours() -> None:
-    chosen = np.array([[True, False], [False, False]])
-    image = np.asarray(pictures.marked(PICTURE, chosen))
+def test_marked_patches_keep_their_colors() -> None:
+    mask = np.array([[True, False], [False, False]])
+    image = np.asarray(pictures.marked(PICTURE, mask))
     assert image[50, 50].tolist() == [100, 100, 100]
     assert image[150, 150, 0] > 150
     assert image[0, 50].tolist() == [214, 40, 40]
     assert heat_maps.enlarged(np.zeros((300, 300, 3), np.uint8)).shape == (300, 300, 3)
 
 
-def test_clouds_and_boxes_are_the_same_for_the_same_words() -> None:
+def test_cloud_is_deterministic() -> None:
     pytest.importorskip("wordcloud")
     words = [("big", 3.0), ("small", 1.0), ("none", 0.0)]
     one, two = (np.asarray(pictures.cloud(words, log=True)) for _ in range(2))
@@ -59,13 +59,12 @@ def test_clouds_and_boxes_are_the_same_for_the_same_words() -> None:
     assert one[..., 3].min() == 0  # on any background
     np.testing.assert_array_equal(one, two)
     assert len(np.unique(one)) > 2
-    found = box(np.array([1.0, 1.1, 1.2, 1.3, 90.0]))
-    assert pictures.box_plot("a $x", found, ["$a", "b", "c", "d", "e$$"]).size[0] > 300
+    strong = box(np.array([1.0, 1.1, 1.2, 1.3, 90.0]))
+    assert pictures.box_plot("a $x", strong, ["$a", "b", "c", "d", "e$$"]).size[0] > 300
 
 
 def test_labels_do_not_overlap() -> None:
-    places = pictures.apart([5.0, 4.9, 4.8, 1.0], 0.5)
-    assert places == [5.0, 4.5, 4.0, 1.0]
+    assert pictures.apart([5.0, 4.9, 4.8, 1.0], 0.5) == [5.0, 4.5, 4.0, 1.0]
     assert pictures.apart([], 0.5) == []
 
 
@@ -86,30 +85,23 @@ def test_tables_are_aligned() -> None:
     assert pages.listing_table(PARTS[2], 5) == "nothing\n  none"
 
 
-def test_a_page_without_the_extra_has_bars_and_says_what_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_page_without_extra_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pictures, "EXTRA", "no_such_library")
     assert "no_such_library: pip install 'big_retrieval[explain]'" in pictures.missing()
-    found = check(pages.write_listings(PARTS, 10, tmp_path, "Title"))
-    words = " ".join(found.words)
+    words = " ".join(check(pages.write_listings(PARTS, 10, tmp_path, "Title")).words)
     assert "no_such_library" in words
     assert "a note" in words
-    names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == ["explain.html"]
+    assert [path.name for path in tmp_path.iterdir()] == ["explain.html"]
 
 
-def test_an_image_and_a_text_from_end_to_end(
-    model: TrainedModel, scenes: SceneRecords, tmp_path: Path
+def test_listings_of_image_and_text(
+    model: TrainedModel, scenes: SceneRecords, scene: Path, tmp_path: Path
 ) -> None:
-    from PIL import Image
-
-    file = tmp_path / "scene.png"
-    Image.fromarray(scenes[0]["image"]).save(file)
-    item = listings.make_item(model, str(file), "image", None)
+    file = str(scene)
+    item = listings.make_item(model, file, "image", None)
     other = listings.partner(model, scenes[0]["captions"][0], None, item)
     assert (item.field, other.field, other.modality) == ("image", "text", "text")
-    assert listings.partner(model, str(file), None, other).modality == "image"
+    assert listings.partner(model, file, None, other).modality == "image"
     parts = list(listings.explain(model, [item], other, patches=["0:2,0:2"], draw=True))
     assert [part.name for part in parts] == ["image", "patches", "text", "shared"]
     names = [name for name, *_ in parts[0].drawings]
@@ -120,7 +112,7 @@ def test_an_image_and_a_text_from_end_to_end(
     drawn = len(names) + 1 + len(both)
     assert len(names) == 5
     assert "how to read" in page.words
-    again = listings.partner(model, str(file), None, item)
+    again = listings.partner(model, file, None, item)
     *_, images = listings.explain(model, [item], again, draw=True)
     assert len({name for name, *_ in images.drawings}) == 2 * min(4, len(images.words))
     twice = listings.explain(model, [other, other], item)
@@ -128,46 +120,43 @@ def test_an_image_and_a_text_from_end_to_end(
     assert page.pictures == (drawn if pictures.missing() else drawn + len(parts))
     (mapped,) = listings.explain(model, [item], maps=["a"])
     assert len(mapped.lines) == 5
-    with pytest.raises(UserError, match="No term 'zebra'"):
+    with user_error("No term 'zebra'"):
         list(listings.explain(model, [item], maps=["zebra"]))
-    with pytest.raises(UserError, match="no lexical image field 'text'"):
-        listings.make_item(model, str(file), "image", "text")
-    with pytest.raises(UserError, match="no such file exists"):
+    with user_error("no lexical image field 'text'"):
+        listings.make_item(model, file, "image", "text")
+    with user_error("no such file exists"):
         listings.partner(model, "nowhere.PNG", None, item)
     assert listings.partner(model, "nowhere.PNG", "text", item).modality == "text"
 
 
-def test_a_dense_model_has_no_words(model: TrainedModel) -> None:
+def test_dense_model_has_no_words(model: TrainedModel) -> None:
     dense = dataclasses.replace(model, config=tiny())
     for call in (
         lambda: listings.make_item(dense, "a text", "text", None),
         lambda: listings.make_item(dense, "a text", "text", "text"),
         lambda: vocabulary(dense, "data", None, 3, draw=False),
+        lambda: examples(dense, ExampleOptions("evals.test")),
     ):
-        with pytest.raises(UserError, match="The model has no lexical head"):
+        with user_error("The model has no lexical head"):
             call()
 
 
-def test_the_vocabulary_of_a_set(model: TrainedModel) -> None:
-    found, outside = vocabulary(model, "evals.test", "image", 6, draw=True)
-    assert "6 images" in found.note
-    values = [value for _, value in found.words]
+def test_vocabulary_lists_averages(model: TrainedModel) -> None:
+    averages, outside = vocabulary(model, "evals.test", "image", 6, draw=True)
+    assert "6 images" in averages.note
+    values = [value for _, value in averages.words]
     assert values == sorted(values, reverse=True)
-    assert len(found.drawings) == (0 if pictures.missing() else 1)
+    assert len(averages.drawings) == (0 if pictures.missing() else 1)
     assert "quartile" in outside.note
 
 
-def test_the_vocabulary_of_a_set_with_damaged_records(
-    model: TrainedModel, some_damaged: str
+@pytest.mark.parametrize(("field", "words"), [("image", "3 images"), ("text", "texts")])
+def test_vocabulary_skips_damaged_records(
+    model: TrainedModel, some_damaged: str, field: str, words: str
 ) -> None:
-    """Images need no captions."""
-    for field, said in (("image", "3 images"), ("text", "texts")):
-        note = vocabulary(model, some_damaged, field, None, False)[0].note
-        assert said in note
-        assert "; 1 record skipped" in note
-
-
-# ---- In the report
+    note = vocabulary(model, some_damaged, field, None, False)[0].note
+    assert words in note
+    assert "; 1 record skipped" in note
 
 
 def test_bars_of_matched_words() -> None:

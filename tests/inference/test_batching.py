@@ -34,7 +34,7 @@ CPU = Batching(64, 1, cpu=True)
 NONE: frozenset[Shape] = frozenset()
 
 
-def test_lengths_are_four_an_octave() -> None:
+def test_steps_are_four_per_octave() -> None:
     assert steps(77, 4) == [8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 77]
     assert steps(64, 1) == [8, 16, 32, 64]
     assert steps(5, 4) == [5]
@@ -48,32 +48,30 @@ def _cost(shapes: Iterable[Shape], known: frozenset[Shape], price: float) -> flo
 
 @pytest.mark.parametrize("price", [0, 30, 200, 5000])
 @pytest.mark.parametrize("known", [frozenset(), frozenset({Shape(4, 16), Shape(32, 20)})])
-def test_no_other_batches_cost_less(known: frozenset[Shape], price: int) -> None:
-    """Against every choice of lengths, and of large and small batches for each."""
+def test_shapes_are_cheapest(known: frozenset[Shape], price: int) -> None:
+    """Compares with all choices of lengths, and of large and small batches per length."""
     grid, counts = [8, 12, 16, 20], np.random.default_rng(0).integers(1, 18, 75)
     batching = Batching(32, 1, cpu=True)
 
-    def ways(length: int, texts: int) -> Iterator[list[Shape]]:
+    def choices(length: int, texts: int) -> Iterator[list[Shape]]:
         for large, small in itertools.product((1, 4, 32), repeat=2):
-            whole = texts // large
-            rest = -(-(texts - whole * large) // small)
-            yield [Shape(large, length)] * whole + [Shape(small, length)] * rest
+            full = texts // large
+            remaining = -(-(texts - full * large) // small)
+            yield [Shape(large, length)] * full + [Shape(small, length)] * remaining
 
-    least = math.inf
-    for chosen in itertools.chain(*(itertools.combinations(grid[:-1], n) for n in range(4))):
-        lengths = [*chosen, grid[-1]]
-        held = np.diff([0, *(int((counts <= length).sum()) for length in lengths)])
-        parts = [ways(*pair) for pair in zip(lengths, held.tolist(), strict=True) if pair[1]]
-        costs = (
-            _cost(itertools.chain(*found), known, price) for found in itertools.product(*parts)
-        )
-        least = min(least, *costs)
+    minimum = math.inf
+    for subset in itertools.chain(*(itertools.combinations(grid[:-1], n) for n in range(4))):
+        lengths = [*subset, grid[-1]]
+        texts = np.diff([0, *(int((counts <= length).sum()) for length in lengths)])
+        parts = [choices(*pair) for pair in zip(lengths, texts.tolist(), strict=True) if pair[1]]
+        for plan in itertools.product(*parts):
+            minimum = min(minimum, _cost(itertools.chain(*plan), known, price))
     cost, shapes = batching._cheapest(counts, grid, known, price)
-    assert cost == least
+    assert cost == minimum
     assert cost == _cost([x for times, x in shapes for _ in range(times)], known, price)
 
 
-def test_programs_are_few_however_many_texts() -> None:
+def test_number_of_programs_is_bounded() -> None:
     rng, known = np.random.default_rng(1), frozenset[Shape]()
     for longest in (20, 200, 60, 500, 300):
         known |= set(CPU.shapes(rng.integers(1, longest, 40_000), 512, known))
@@ -83,7 +81,6 @@ def test_programs_are_few_however_many_texts() -> None:
 
 
 def test_many_calls_of_few_texts_share_programs() -> None:
-    """Two hundred calls, of up to 300 texts of 5 to 40 tokens."""
     rng, programs, tokens, computed = np.random.default_rng(2), set[Shape](), 0, 0
     for texts in np.exp(rng.uniform(0, np.log(300), 200)).astype(int):
         counts = np.clip(rng.lognormal(2.6, 0.35, texts).astype(int), 5, 40)
@@ -108,8 +105,8 @@ def test_few_texts_have_batches_of_few_rows() -> None:
 
 
 @pytest.mark.parametrize("longest", [77, 256, 512])
-def test_eight_texts_need_no_programs_but_those_of_eight_alike(longest: int) -> None:
-    """The demo compiles them when it starts, and encodes up to eight queries at a time."""
+def test_eight_texts_need_only_programs_of_equal_lengths(longest: int) -> None:
+    """The demo compiles these programs when it starts."""
     rng, alike = np.random.default_rng(3), set[Shape]()
     for length in steps(longest, 1):
         alike |= {*CPU.shapes(np.array([length]), longest, NONE)}
@@ -119,14 +116,13 @@ def test_eight_texts_need_no_programs_but_those_of_eight_alike(longest: int) -> 
         assert alike >= {*CPU.shapes(counts, longest, NONE)}
 
 
-def test_rows() -> None:
+def test_rows_depend_on_device_and_values() -> None:
     assert [CPU.image_rows(images) for images in (1, 2, 5, 100)] == [1, 4, 8, 8]
     assert CPU.image_rows(100, side=112) == min(32, CPU.max_rows)
     assert set(Batching(64, 8, cpu=True).shapes(np.full(99, 256), 256, NONE)) == {(8, 256)}
     accelerator = Batching(64, 1, cpu=False)
     assert accelerator.image_rows(100) == 64
-    found = accelerator.shapes(np.repeat([3, 17, 30], 40), 77, NONE)
-    assert found == [(64, 32), (64, 32)]
+    assert accelerator.shapes(np.repeat([3, 17, 30], 40), 77, NONE) == [(64, 32), (64, 32)]
     assert accelerator.shapes(np.array([3, 17, 30]), 77, NONE) == [(4, 32)]
     assert accelerator.shapes(np.repeat([3, 30], 64), 77, NONE) == [(64, 32), (64, 8)]
     assert accelerator.shapes(np.array([3] * 64 + [60]), 77, NONE) == [(64, 64), (64, 8)]
@@ -147,11 +143,11 @@ def test_every_text_is_in_one_batch(valid: int) -> None:
     for batch in regrouped([block], "text", field, CPU, cut=True):
         arrays, used = batch["text"], batch["valid"]
         padded += arrays["ids"].size
-        places = batch["record"][used] - 7
-        seen += places.tolist()
-        np.testing.assert_array_equal(arrays["mask"][used].sum(1), counts[places])
+        indices = batch["record"][used] - 7
+        seen += indices.tolist()
+        np.testing.assert_array_equal(arrays["mask"][used].sum(1), counts[indices])
         width = arrays["ids"].shape[1]
-        np.testing.assert_array_equal(arrays["ids"][used], ids[places][:, :width])
+        np.testing.assert_array_equal(arrays["ids"][used], ids[indices][:, :width])
     assert sorted(seen) == list(range(valid))
     if valid > 1:
         assert padded < 2000 * 30
@@ -164,19 +160,17 @@ def dense() -> TrainedModel:
     return untrained(tiny(), batch_size=16)
 
 
-def test_embeddings_do_not_depend_on_company(dense: TrainedModel) -> None:
-    """One by one, all at once, and as evaluations batch them; an empty text among them."""
+def test_embeddings_do_not_depend_on_other_texts(dense: TrainedModel) -> None:
     texts = ["", *SceneRecords("test", count=40).captions(), "red", "a " * 50]
     whole = dense.encode_texts(texts)
     alone = np.concatenate([dense.encode_texts([text]) for text in texts[:12]])
     np.testing.assert_allclose(whole[:12], alone, atol=1e-6)
     backwards = dense.encode_texts(texts[::-1])[::-1]
-    np.testing.assert_array_equal(backwards.shape, whole.shape)
     np.testing.assert_allclose(backwards, whole, atol=1e-6)
     assert not np.allclose(whole[1], whole[2], atol=1e-3)
 
 
-def test_the_same_call_gives_the_same_bits_whatever_came_before(dense: TrainedModel) -> None:
+def test_call_gives_same_bits_after_other_calls(dense: TrainedModel) -> None:
     texts = list(SceneRecords("test", count=30).captions())
     first = dense.encode_texts(texts)
     dense.encode_texts([text[: 3 + i % 9] for i, text in enumerate(texts)])
@@ -184,7 +178,7 @@ def test_the_same_call_gives_the_same_bits_whatever_came_before(dense: TrainedMo
 
 
 @pytest.mark.parametrize("name", ["text", "image"])
-def test_a_source_is_encoded_in_its_order_on_any_devices(dense: TrainedModel, name: str) -> None:
+def test_encode_keeps_order_on_any_devices(dense: TrainedModel, name: str) -> None:
     reader = make_readers(dense.config, dense.tokenizer)[name]
     source, weights = SceneRecords("test", count=30), jax.device_get(dense.weights)
     one = Encoder(dense.encoder._model, parallel.local_mesh(jax.devices()[:1]), 1)
@@ -193,12 +187,12 @@ def test_a_source_is_encoded_in_its_order_on_any_devices(dense: TrainedModel, na
     for devices in (1, 8):
         mesh = parallel.local_mesh(jax.devices()[:devices])
         encoder = SourceEncoder(Encoder(dense.encoder._model, mesh, 16), weights)
-        found, records = encoder.encode(source, name, reader)
+        embeddings, records = encoder.encode(source, name, reader)
         np.testing.assert_array_equal(records, [int(row["record"][0]) for row in rows])
-        np.testing.assert_allclose(found, expected, atol=1e-6)
+        np.testing.assert_allclose(embeddings, expected, atol=1e-6)
 
 
-def test_values_that_cannot_be_encoded_are_left_out_in_order() -> None:
+def test_in_order_leaves_missing_values_out() -> None:
     rows = np.arange(5, dtype=np.float32)[:, None, None]
     for convert in (np.asarray, lambda x: scipy.sparse.csr_array(x[:, 0])):
         encoded = InOrder(5)

@@ -1,4 +1,4 @@
-"""Grad-CAM in models of all kinds; its values are in tests/golden/test_oblique.py."""
+"""Grad-CAM of all kinds of models; tests/golden/test_oblique.py has its values."""
 
 import dataclasses
 from pathlib import Path
@@ -21,7 +21,7 @@ SCENES = SceneRecords("test", size=32, count=6)
 
 
 def make(towers: dict[str, Any], **changes: Any) -> TrainedModel:
-    """A model of drawn weights, of a tiny config."""
+    """A tiny model with random weights."""
     c = raw_config(**changes)
     for name, keys in towers.items():
         c.towers[name].update(keys)
@@ -42,8 +42,8 @@ def seen(model: TrainedModel, rows: int = 3) -> GradCam:
     return model.encoder.gradcam(model.weights, arrays, "text", "image")
 
 
-def close(found: Any, expected: Any) -> None:
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
+def close(actual: Any, expected: Any) -> None:
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
 
 
 BOTH = ("image", "text")
@@ -58,12 +58,12 @@ KINDS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_relevance_of_a_sum_is_the_sum_of_its_parts(kind: str) -> None:
-    """Inner products of class tokens add up, and so do slopes; with M = 1 there is one part."""
+def test_relevances_of_pairs_add_up(kind: str) -> None:
+    """Inner products of class tokens add up, and so do their slopes."""
     towers, topology = KINDS[kind]
     model = make(towers, topology=topology)
-    found = seen(model)
-    for part in found:
+    result = seen(model)
+    for part in result:
         close(part.pairs.sum(1), part.whole)
         if kind == "one-token":
             np.testing.assert_array_equal(part.pairs[:, 0], part.whole)
@@ -71,21 +71,21 @@ def test_the_relevance_of_a_sum_is_the_sum_of_its_parts(kind: str) -> None:
     texts = [SCENES.texts(i, "captions")[0] for i in range(3)]
     images = [SCENES[i]["image"] for i in range(3)]
     scores = model.score(model.encode_texts(texts), model.encode_images(images))
-    close(found.scores.whole, np.diagonal(scores))
+    close(result.scores.whole, np.diagonal(scores))
     _, mask = model.tokenizer.encode(texts, 20)
-    length = found.text.whole.shape[1]
-    blank = ~mask[:, :length]  # and the class token, which is the first or the last
+    length = result.text.whole.shape[1]
+    blank = ~mask[:, :length]  # plus the class token, the first or the last position
     ends = mask.sum(1) - 1 if kind == "last-token" else np.zeros(3, int)
     blank[np.arange(3), ends] = True
-    np.testing.assert_array_equal(found.text.whole == 0, blank)
+    np.testing.assert_array_equal(result.text.whole == 0, blank)
     if kind == "scanned":
         plain = make({name: {"depth": 2} for name in BOTH}, topology=topology)
-        for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(seen(plain)), strict=True):
+        for a, b in zip(jax.tree.leaves(result), jax.tree.leaves(seen(plain)), strict=True):
             np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.slow
-def test_many_pairs_are_cut_into_equal_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_of_pairs_equal_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     from big_retrieval.inference import encoder
 
     model = make({})
@@ -100,7 +100,7 @@ def obstacle_of(config: configs.Config, text: str = "text", image: str = "image"
     return obstacle(make_model(config, 100), text, image)
 
 
-def test_models_without_grad_cam_are_told_in_a_sentence() -> None:
+def test_obstacle_names_reason() -> None:
     c = tiny()
     assert not obstacle_of(c)
     assert "no text field 'image'. It has: text." in obstacle_of(c, "image")
@@ -116,5 +116,5 @@ def test_models_without_grad_cam_are_told_in_a_sentence() -> None:
     ):
         other = dataclasses.replace(c, towers={**c.towers, "image": tower})
         assert f"Field 'image' has a tower of the type {end}" in obstacle_of(other)
-    own = dataclasses.replace(c, topology="hyperbolic")
-    assert "the model has 'hyperbolic'." in obstacle_of(own)
+    hyperbolic = dataclasses.replace(c, topology="hyperbolic")
+    assert "the model has 'hyperbolic'." in obstacle_of(hyperbolic)

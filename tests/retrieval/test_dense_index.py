@@ -1,4 +1,4 @@
-"""The dense index finds what every topology's whole table of scores has."""
+"""Dense indexes return the best documents of every topology's full table of scores."""
 
 import json
 from dataclasses import replace
@@ -11,34 +11,17 @@ from big_retrieval import config as configs
 from big_retrieval import similarity
 from big_retrieval.config import schema
 from big_retrieval.config.topologies import topology_part
-from big_retrieval.errors import UserError
-from big_retrieval.retrieval import dense, open_index
+from big_retrieval.retrieval import dense
 from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval.dense import DenseIndex, build
 from big_retrieval.retrieval.folder import About
-from tests.helpers import raw_config
-from tests.retrieval.index_cases import write_ids
-
-
-def embeddings(rows: int, topology: str, seed: int) -> np.ndarray:
-    raw = np.random.default_rng(seed).standard_normal((rows, 3, 4)).astype(np.float32)
-    return np.array(topology_part(topology).project(raw))
-
-
-def make_dense(out: Path, found: np.ndarray, topology: str) -> DenseIndex:
-    partial = folders.begin(out)
-    batches = (found[start : start + 300] for start in range(0, len(found), 300))
-    about = build(partial, batches, About(kind="dense", topology=topology))
-    write_ids(partial, len(found))
-    folders.finish(partial, out, about)
-    index = open_index(out, verify=True)
-    assert isinstance(index, DenseIndex)
-    return index
+from tests.helpers import raw_config, user_error
+from tests.retrieval.index_cases import embeddings, make_dense
 
 
 @pytest.mark.parametrize("resident", [0, 2**30])
 @pytest.mark.parametrize("topology", sorted(similarity.TOPOLOGIES))
-def test_it_finds_what_the_table_has(
+def test_search_equals_full_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topology: str, resident: int
 ) -> None:
     monkeypatch.setattr(dense, "SCORES", 1)  # blocks of 1024
@@ -54,13 +37,13 @@ def test_it_finds_what_the_table_has(
     np.testing.assert_allclose(scores, np.take_along_axis(table, order, 1), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(np.take_along_axis(table, numbers, 1), scores, rtol=1e-5, atol=1e-6)
     assert all(len(set(row)) == 40 for row in numbers.tolist())
-    if topology != "euclidean":  # whose distance to an equal embedding is all rounding
-        places = [numbers[3].tolist().index(number) for number in (10, 2000)]
-        assert places[1] == places[0] + 1
+    if topology != "euclidean":  # its distance of equal embeddings is rounding error
+        ranks = [numbers[3].tolist().index(number) for number in (10, 2000)]
+        assert ranks[1] == ranks[0] + 1
     assert len(index._blocks) == (3 if resident else 0)
 
 
-def test_more_asked_for_than_there_is(tmp_path: Path) -> None:
+def test_search_deeper_than_index(tmp_path: Path) -> None:
     index = make_dense(tmp_path / "index", embeddings(5, "oblique", 0), "oblique")
     numbers, scores = index.search(embeddings(2, "oblique", 1), 8)
     assert sorted(numbers[0, :5].tolist()) == [0, 1, 2, 3, 4]
@@ -70,36 +53,35 @@ def test_more_asked_for_than_there_is(tmp_path: Path) -> None:
     assert index.ids.many(numbers[0])[0] == f"d{numbers[0, 0]}"
 
 
-def test_what_a_dense_index_refuses(tmp_path: Path) -> None:
-    found = embeddings(400, "sphere", 0)
-    found[350, 1, 1] = np.nan
-    with pytest.raises(UserError, match="embedding of document 350 is not finite"):
-        make_dense(tmp_path / "nan", found, "sphere")
-    with pytest.raises(UserError, match="topology 'plane' is unknown"):
-        make_dense(tmp_path / "plane", found, "plane")
+def test_dense_index_rejects_wrong_values(tmp_path: Path) -> None:
+    rows = embeddings(400, "sphere", 0)
+    rows[350, 1, 1] = np.nan
+    with user_error("document 350", "not finite"):
+        make_dense(tmp_path / "nan", rows, "sphere")
+    with user_error("topology 'plane' is unknown"):
+        make_dense(tmp_path / "plane", rows, "plane")
     partial = folders.begin(tmp_path / "two")
-    batches = [found[:2], found[:2, :2]]
-    with pytest.raises(UserError, match=r"shape \(2, 4\) after \(3, 4\)"):
-        build(partial, batches, About(kind="dense", topology="sphere"))
-    with pytest.raises(UserError, match="No documents"):
-        build(partial, [], About(kind="dense", topology="sphere"))
-    index = make_dense(tmp_path / "index", found[:300], "sphere")
-    with pytest.raises(UserError, match=r"embeddings of shape \(2, 4\)"):
-        index.search(found[:1, :2], 3)
-    with pytest.raises(UserError, match="embedding of a query is not finite"):
-        index.search(found[350:351], 3)
-    with pytest.raises(UserError, match="depth of a search is 0"):
-        index.search(found[:1], 0)
+    for batches, words in (([rows[:2], rows[:2, :2]], "(2, 4) after (3, 4)"), ([], "No documents")):
+        with user_error(words):
+            build(partial, batches, About(kind="dense", topology="sphere"))
+    index = make_dense(tmp_path / "index", rows[:300], "sphere")
+    for queries, depth, words in (
+        (rows[:1, :2], 3, "shape (2, 4)"),
+        (rows[350:351], 3, "not finite"),
+        (rows[:1], 0, "depth of a search is 0"),
+    ):
+        with user_error(words):
+            index.search(queries, depth)
 
 
-def test_an_unknown_topology_asks_for_its_file_which_the_run_names(tmp_path: Path) -> None:
+def test_unknown_topology_names_plugin_of_run(tmp_path: Path) -> None:
     index = make_dense(tmp_path / "index", embeddings(3, "sphere", 0), "sphere")
     about = replace(index.about, topology="gone", checkpoint=str(tmp_path))
     run = schema.to_plain(configs.load(raw_config()))
     plugin = {"module": "m", "file": "gone.py", "sha256": ""}
     run |= {"topology": "gone", "plugins": {"topology/gone": plugin}}
-    with pytest.raises(UserError, match=r"'gone' is unknown.*--plugins=FILE"):
+    with user_error("'gone' is unknown", "--plugins=FILE"):
         DenseIndex(index.folder, about)
     (tmp_path / "config.json").write_text(json.dumps(run))
-    with pytest.raises(UserError, match=r"'gone', which gone\.py defines: give this file as --pl"):
+    with user_error("'gone'", "gone.py", "--pl"):
         DenseIndex(index.folder, about)

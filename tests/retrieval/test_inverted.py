@@ -1,8 +1,8 @@
-"""The inverted index finds what the whole product has, however it was built."""
+"""Inverted indexes return the best documents of the full product, however they were built."""
 
 import mmap
-import threading
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,17 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from big_retrieval.errors import UserError
 from big_retrieval.evals import top_k as tops
 from big_retrieval.retrieval import inverted, open_index
 from big_retrieval.retrieval.inverted import InvertedIndex
 from big_retrieval.retrieval.runs import BYTES_PER_ENTRY, Runs
-from tests.retrieval.index_cases import cut, expected, make_inverted, random_rows
-
-
-def agree(found: tuple[np.ndarray, np.ndarray], wanted: tuple[np.ndarray, np.ndarray]) -> None:
-    np.testing.assert_array_equal(found[0], wanted[0])
-    np.testing.assert_array_equal(found[1], wanted[1])
+from tests.helpers import user_error
+from tests.retrieval.index_cases import (
+    assert_equal,
+    best_by_product,
+    cut,
+    make_inverted,
+    random_rows,
+)
 
 
 @settings(max_examples=40, deadline=None)
@@ -36,7 +37,7 @@ def agree(found: tuple[np.ndarray, np.ndarray], wanted: tuple[np.ndarray, np.nda
     values=st.sampled_from(["float32", "float16"]),
     seed=st.integers(0, 999),
 )
-def test_it_finds_what_the_product_has(
+def test_search_equals_full_product(
     rows: int, columns: int, share: float, batch: int, entries: int, depth: int, values: str,
     seed: int,
 ) -> None:  # fmt: skip
@@ -47,13 +48,12 @@ def test_it_finds_what_the_product_has(
             Path(folder, "index"), documents, batch=batch, values=values,
             memory=entries * BYTES_PER_ENTRY,
         )  # fmt: skip
-        agree(index.search(queries, depth), expected(queries, documents, depth))
+        assert_equal(index.search(queries, depth), best_by_product(queries, documents, depth))
 
 
-def test_documents_and_queries_without_entries(tmp_path: Path) -> None:
-    documents = sparse.csr_array((9, 4), dtype=np.float32)
-    index = make_inverted(tmp_path / "none", documents)
+def test_search_without_entries(tmp_path: Path) -> None:
     queries = sparse.csr_array(np.eye(3, 4, dtype=np.float32) * [[1], [0], [1]])
+    index = make_inverted(tmp_path / "none", sparse.csr_array((9, 4), dtype=np.float32))
     numbers, scores = index.search(queries, 2)
     assert (numbers == -1).all()
     assert (scores == -np.inf).all()
@@ -65,61 +65,61 @@ def test_documents_and_queries_without_entries(tmp_path: Path) -> None:
     assert len(index.search_one(np.empty(0, int), None, 5)[0]) == 0
 
 
-def test_bags_of_words_store_no_values(tmp_path: Path) -> None:
+def test_binary_index_stores_no_values(tmp_path: Path) -> None:
     documents = random_rows(80, 20, 0.3, 3)
     documents.data[:] = 1
     make_inverted(tmp_path / "index", documents, values="binary")
     assert not (tmp_path / "index" / "values.npy").exists()
     documents.data[5] = 2
-    with pytest.raises(UserError, match="bags of words, with all values 1"):
+    with user_error("binary index"):
         make_inverted(tmp_path / "other", documents, values="binary")
 
 
-def test_half_precision(tmp_path: Path) -> None:
+def test_float16_index_rounds_values(tmp_path: Path) -> None:
     documents = sparse.csr_array(np.array([[1e-9, 1.0002], [0, 3]], np.float32))
     index = make_inverted(tmp_path / "index", documents, values="float16")
-    assert index.about.entries == 2  # the smallest one is 0 and is not found
-    numbers, scores = index.search_one(np.array([0, 1]), np.array([1.0, 1.5]), 5)
-    np.testing.assert_array_equal(numbers, [1, 0])
-    np.testing.assert_array_equal(scores, np.float32([4.5, 1.5]))
-    with pytest.raises(UserError, match="Value 210000 is too large for float16"):
+    assert index.about.entries == 2  # 1e-9 becomes 0
+    hits = index.search_one(np.array([0, 1]), np.array([1.0, 1.5]), 5)
+    assert_equal(hits, (np.array([1, 0]), np.float32([4.5, 1.5])))
+    with user_error("Value 210000 is too large for float16"):
         make_inverted(tmp_path / "large", documents * 70_000, values="float16")
 
 
-def test_columns_twice_in_a_row_are_added(tmp_path: Path) -> None:
+def test_build_adds_repeated_columns_of_row(tmp_path: Path) -> None:
     row = sparse.csr_array((np.float32([1, 2, 0]), [3, 3, 1], [0, 3]), shape=(1, 4))
     index = make_inverted(tmp_path / "index", row)
     assert index.about.entries == 1
     assert index.search_one(np.array([3]), None, 1)[1] == 3
 
 
-def test_what_an_index_refuses(tmp_path: Path) -> None:
-    for number, (value, words) in enumerate(
-        [(-1, "document 8 has the value -1.0 in term 2"), (np.nan, "nan"), (np.inf, "inf")]
-    ):
-        rows = np.ones((12, 4), np.float32)
-        rows[8, 2] = value
-        with pytest.raises(UserError, match=words):
-            make_inverted(tmp_path / str(number), sparse.csr_array(rows))
+@pytest.mark.parametrize("value", [-1.0, np.nan, np.inf])
+def test_build_rejects_wrong_value(tmp_path: Path, value: float) -> None:
+    rows = np.ones((12, 4), np.float32)
+    rows[8, 2] = value
+    with user_error(f"document 8 has the value {value} in term 2"):
+        make_inverted(tmp_path / "index", sparse.csr_array(rows))
+
+
+def test_search_rejects_wrong_query(tmp_path: Path) -> None:
     index = make_inverted(tmp_path / "index", sparse.csr_array(np.ones((2, 4), np.float32)))
-    with pytest.raises(UserError, match="query 0 has 5 terms, the index 4"):
+    with user_error("query 0 has 5 terms, the index 4"):
         index.search(sparse.csr_array(np.ones((1, 5), np.float32)), 3)
-    with pytest.raises(UserError, match="query 1 has the value -1"):
+    with user_error("query 1 has the value -1"):
         index.search(sparse.csr_array(np.float32([[1, 1, 1, 1], [1, -1, 0, 0]])), 3)
-    with pytest.raises(UserError, match="terms 0 to 4, the index 0 to 3"):
+    with user_error("terms 0 to 4, the index 0 to 3"):
         index.search_one(np.array([0, 4]), None, 3)
     for weights in ([1, -1], [1, np.inf], [1, np.nan], [1]):
-        with pytest.raises(UserError, match="weights of a query must be finite"):
+        with user_error("weights of a query"):
             index.search_one(np.array([0, 1]), np.array(weights), 3)
-    with pytest.raises(UserError, match="depth of a search is 0"):
+    with user_error("depth of a search is 0"):
         index.search_one(np.array([0]), None, 0)
 
 
-def test_what_a_score_is_made_of(tmp_path: Path) -> None:
+def test_explain_returns_parts_of_score(tmp_path: Path) -> None:
     documents = sparse.csr_array(np.float32([[0, 2, 3, 0], [1, 0, 1, 1]]))
     index = make_inverted(tmp_path / "index", documents)
-    found = index.explain(np.array([0, 1, 2]), np.array([1.0, 1.0, 2.0]), 0)
-    assert found == [(2, 6.0), (1, 2.0)]
+    parts = index.explain(np.array([0, 1, 2]), np.array([1.0, 1.0, 2.0]), 0)
+    assert parts == [(2, 6.0), (1, 2.0)]
 
 
 def test_arrays_are_mapped(tmp_path: Path) -> None:
@@ -135,38 +135,28 @@ def test_arrays_are_mapped(tmp_path: Path) -> None:
 def test_threads_do_not_share_scores(tmp_path: Path) -> None:
     documents, queries = random_rows(2000, 50, 0.3, 0), random_rows(60, 50, 0.2, 1)
     index = make_inverted(tmp_path / "index", documents, memory=2**20)
-    wanted = expected(queries, documents, 9)
-    found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-
-    def search(number: int) -> None:
-        found[number] = index.search(queries, 9)
-
-    threads = [threading.Thread(target=search, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for answer in found.values():
-        agree(answer, wanted)
-    assert len(found) == 4
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: index.search(queries, 9), range(4)))
+    for answer in answers:
+        assert_equal(answer, best_by_product(queries, documents, 9))
 
 
-def test_runs_are_spilled_and_merged_in_parts(tmp_path: Path) -> None:
+def test_runs_are_merged_in_parts(tmp_path: Path) -> None:
     rows, limit = random_rows(200, 40, 0.3, 5), 100
     runs = Runs(tmp_path, 40, limit * BYTES_PER_ENTRY)
     for batch in cut(rows, 30):
         runs.add(batch)
     runs.spill()
     assert len(runs) > rows.nnz / limit
-    parts = list(runs.merge())
-    assert max(len(numbers) for numbers, _ in parts) <= limit
-    wanted = rows.tocsc()
-    np.testing.assert_array_equal(np.concatenate([numbers for numbers, _ in parts]), wanted.indices)
-    np.testing.assert_array_equal(np.concatenate([values for _, values in parts]), wanted.data)
+    documents, values = zip(*runs.merge(), strict=True)
+    assert max(map(len, documents)) <= limit
+    columns = rows.tocsc()
+    np.testing.assert_array_equal(np.concatenate(documents), columns.indices)
+    np.testing.assert_array_equal(np.concatenate(values), columns.data)
     assert not list(tmp_path.iterdir())
 
 
-def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
+def test_memory_does_not_grow_with_documents(tmp_path: Path) -> None:
     batch = random_rows(100, 200, 0.3, 6)
     peaks = []
     for times in (20, 80):
@@ -180,7 +170,7 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
         assert entries == times * batch.nnz
     assert peaks[1] < 1.2 * peaks[0]
     assert peaks[1] < 2 * 2**20
-    assert 80 * batch.nnz * 8 > 3 * 2**20  # what all of them would take
+    assert 80 * batch.nnz * 8 > 3 * 2**20  # bytes of all entries
 
 
 @settings(max_examples=60, deadline=None)
@@ -189,22 +179,19 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
     depth=st.integers(1, 50),
     repeats=st.integers(1, 20),
 )
-def test_the_best_of_many(scores: list[int], depth: int, repeats: int) -> None:
+def test_top_equals_full_sort(scores: list[int], depth: int, repeats: int) -> None:
     many = np.array(scores * repeats, np.float32)
     order = np.lexsort((np.arange(len(many)), -many))
     order = order[many[order] > 0][:depth]
-    found, values = tops.top(many, depth)
-    np.testing.assert_array_equal(found, order)
-    np.testing.assert_array_equal(values, many[order])
+    assert_equal(tops.top(many, depth), (order, many[order]))
     names = np.random.default_rng(0).permutation(len(many))
-    found, _ = tops.top(many[names], depth, names)
-    np.testing.assert_array_equal(found, order)
+    np.testing.assert_array_equal(tops.top(many[names], depth, names)[0], order)
 
 
-def test_a_row_is_what_was_put_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_equals_indexed_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inverted, "SCANNED", 50)
     rows = random_rows(40, 20, 0.3, 7)
-    rows.data[: rows.indptr[1]] = 0  # the first document has nothing
+    rows.data[: rows.indptr[1]] = 0  # empties the first document
     rows.eliminate_zeros()
     for values in ("float32", "binary"):
         kept = rows if values == "float32" else rows.astype(bool).astype(np.float32)

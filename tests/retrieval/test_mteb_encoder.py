@@ -1,4 +1,4 @@
-"""mteb evaluates runs on a task that is made of local files."""
+"""Evaluation of runs by mteb, on a task of local files."""
 
 import json
 from pathlib import Path
@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 
 from big_retrieval.data.synthetic.scenes import SceneRecords
-from big_retrieval.errors import UserError
 from big_retrieval.evals.graded import graded_metrics, order
 from big_retrieval.evals.trec import read_qrels
 from big_retrieval.retrieval.encode import rows_of
 from big_retrieval.retrieval.mteb_encoder import MtebEncoder
 from big_retrieval.train.build import untrained
 from big_retrieval.train.checkpoint import write_model
-from tests.helpers import lexical_texts, tiny
+from tests.helpers import lexical_texts, tiny, user_error
 
 NAMES = {"nDCG@10": "ndcg_at_10", "R@10": "recall_at_10", "MRR@10": "mrr_at_10"}
 
@@ -73,15 +72,15 @@ def task_of(place: Path) -> Any:
 @pytest.mark.parametrize(
     ("name", "fields"), [("lexical", ("query", "document")), ("dense", ("text", "text"))]
 )
-def test_mteb_finds_our_numbers(place: Path, name: str, fields: tuple[str, str]) -> None:
+def test_mteb_equals_our_metrics(place: Path, name: str, fields: tuple[str, str]) -> None:
     mteb = pytest.importorskip("mteb")
     if name == "lexical":
         write_model(untrained(tiny(**lexical_texts()), batch_size=64), place / name)
     encoder = MtebEncoder(str(place / name), document_field=fields[1])
     assert isinstance(encoder, mteb.EncoderProtocol)
-    found = mteb.evaluate(encoder, task_of(place), cache=None, show_progress_bar=False)
-    scores = found.task_results[0].scores["test"][0]
-    assert found.model_name == f"big_retrieval/{name}"
+    result = mteb.evaluate(encoder, task_of(place), cache=None, show_progress_bar=False)
+    scores = result.task_results[0].scores["test"][0]
+    assert result.model_name == f"big_retrieval/{name}"
 
     queries, documents = (read(place / f"{x}.jsonl") for x in ("queries", "corpus"))
     sides = [
@@ -92,8 +91,8 @@ def test_mteb_finds_our_numbers(place: Path, name: str, fields: tuple[str, str])
     qrels = read_qrels(place / "qrels.tsv")
     judged = np.array([[qrels[q["id"]].get(d["id"], 0) for d in documents] for q in queries])
     ranked = np.take_along_axis(judged, order(table, judged), 1)
-    for ours, values in graded_metrics(ranked, judged, list(NAMES)).items():
-        assert scores[NAMES[ours]] == pytest.approx(values.mean(), abs=1e-5), ours
+    for name, values in graded_metrics(ranked, judged, list(NAMES)).items():
+        assert scores[NAMES[name]] == pytest.approx(values.mean(), abs=1e-5), name
 
     pairs = encoder.similarity_pairwise(*(_flat(side[:10]) for side in sides))
     np.testing.assert_allclose(pairs, np.diagonal(table), rtol=1e-5, atol=1e-5)
@@ -103,23 +102,22 @@ def _flat(rows: Any) -> np.ndarray:
     return rows.toarray() if hasattr(rows, "toarray") else rows.reshape(len(rows), -1)
 
 
-def test_titles_and_images(place: Path) -> None:
-    """Without mteb: what it hands over are batches of columns."""
+def test_encoder_reads_titles_and_images(place: Path) -> None:
     encoder = MtebEncoder(str(place / "dense"))
     images = [SceneRecords("test", count=4)[i]["image"] for i in range(4)]
     batches = [{"image": images[:3]}, {"image": images[3:]}]
-    found = encoder.encode(batches, prompt_type="document")
-    wanted = encoder.model.encode_images(images)
-    np.testing.assert_allclose(found, wanted.reshape(4, -1), atol=1e-6)
-    # Captions for images: the sides are the other way round.
-    np.testing.assert_array_equal(encoder.encode(batches, prompt_type="query"), found)
+    embeddings = encoder.encode(batches, prompt_type="document")
+    expected = encoder.model.encode_images(images)
+    np.testing.assert_allclose(embeddings, expected.reshape(4, -1), atol=1e-6)
+    # In a search for captions, images are the queries.
+    np.testing.assert_array_equal(encoder.encode(batches, prompt_type="query"), embeddings)
     batch = {"text": ["red a", "blue b"], "title": ["red", "blue"], "body": ["a", "b"]}
     texts = encoder.encode([batch], prompt_type="document")
-    wanted = encoder.model.encode_texts(["a", "b"], titles=["red", "blue"])
-    np.testing.assert_allclose(texts, wanted.reshape(2, -1))
+    expected = encoder.model.encode_texts(["a", "b"], titles=["red", "blue"])
+    np.testing.assert_allclose(texts, expected.reshape(2, -1))
     untitled = encoder.encode([{"text": ["red a", "blue b"]}])
     assert np.abs(texts - untitled).max() > 1e-3
-    with pytest.raises(UserError, match="no field for a task whose document has audio"):
+    with user_error("no field for a task whose document has audio"):
         encoder.encode([{"audio": [1]}], prompt_type="document")
-    with pytest.raises(UserError, match="revision is 'main'"):
+    with user_error("revision is 'main'"):
         MtebEncoder(str(place / "dense"), "main")

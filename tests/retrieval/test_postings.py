@@ -9,18 +9,19 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from big_retrieval.errors import UserError
 from big_retrieval.io import manifest
 from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval import open_index, postings
+from tests.helpers import user_error
 from tests.retrieval.index_cases import make_inverted
 
 DOCUMENTS, TERMS = 2000, 60
 QUERIES = 340  # times three types of values
+ROWS = sparse.csr_array(np.float32([[1, 1]] * 8 + [[1, 0]]))
 
 
 def make_rows(rng: np.random.Generator) -> sparse.csr_array:
-    """Documents of which many are equal, with lists of all lengths from none to all documents."""
+    """Documents, many of them equal, with lists of all lengths from 0 to all documents."""
     shares = np.concatenate([[0, 1, 1], np.geomspace(1 / DOCUMENTS, 1, TERMS - 3)])
     values = rng.gamma(2, 0.5, (DOCUMENTS, TERMS)) * (rng.random((DOCUMENTS, TERMS)) < shares)
     values[rng.choice(DOCUMENTS, 300)] = values[7]
@@ -78,17 +79,15 @@ def test_search_equals_plain_loop(
 
 
 @pytest.mark.parametrize("number", [-1, 9, 2**31 - 1])
-@pytest.mark.parametrize("term", [0, 1])
+@pytest.mark.parametrize("term", [0, 1], ids=["list of all documents", "shorter list"])
 def test_search_rejects_document_out_of_range(tmp_path: Path, term: int, number: int) -> None:
-    """In a list of all documents, and in a shorter one."""
-    rows = sparse.csr_array(np.float32([[1, 1]] * 8 + [[1, 0]]))
-    make_inverted(tmp_path / "index", rows)
+    make_inverted(tmp_path / "index", ROWS)
     documents = np.load(tmp_path / "index" / "documents.npy")
     documents[9 * term + 3] = number
     replace(tmp_path / "index", "documents.npy", documents)
     index = open_index(tmp_path / "index")
     for _ in range(2):
-        with pytest.raises(UserError, match=r"is damaged\. Build it again"):
+        with user_error("is damaged"):
             index.search_one(np.array([1 - term, term]), None, 3)  # type: ignore[union-attr]
     numbers, scores = index.search_one(np.array([1 - term]), None, 3)  # type: ignore[union-attr]
     np.testing.assert_array_equal(numbers, [0, 1, 2])
@@ -97,21 +96,20 @@ def test_search_rejects_document_out_of_range(tmp_path: Path, term: int, number:
 
 @pytest.mark.parametrize("pointers", [[0, 10, 17], [-1, 9, 17], [0, -1, 17], [0, 18, 17]])
 def test_open_rejects_pointers_out_of_range(tmp_path: Path, pointers: list[int]) -> None:
-    """A list of more entries than documents, and lists that begin before the file or their end."""
-    make_inverted(tmp_path / "index", sparse.csr_array(np.float32([[1, 1]] * 8 + [[1, 0]])))
+    make_inverted(tmp_path / "index", ROWS)
     replace(tmp_path / "index", "pointers.npy", np.array(pointers))
-    with pytest.raises(UserError, match="do not fit together"):
+    with user_error("do not fit together"):
         open_index(tmp_path / "index")
 
 
 def replace(folder: Path, name: str, array: np.ndarray) -> None:
-    """Writes an array of an index anew, with its checksum."""
+    """Writes another array of an index, with its checksum."""
     np.save(folder / name, array)
     manifest.write_manifest(folder)
     folders.open_folder(folder, verify=True)
 
 
-def test_scipy_that_rounds_otherwise_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scipy_with_other_rounding_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     def fused(rows, columns, pointers, documents, values, weight, sums):
         sums[documents] = sums[documents] + values.astype(np.float64) * weight
 

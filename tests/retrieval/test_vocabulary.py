@@ -21,22 +21,22 @@ def vocabulary(*words: str) -> BagOfWordsEncoder:
     return BagOfWordsEncoder(Terms(tuple(ids_of(*words)), TOKENIZER.vocab_size), TOKENIZER)
 
 
-def test_a_bag_holds_every_word_once() -> None:
-    every = BagOfWordsEncoder(terms_of("all", TOKENIZER), TOKENIZER)
-    bag = every.bag(["Red red, circle 漢 [SEP] [MASK]", "", "blue"], 12)
+def test_bag_has_every_word_once() -> None:
+    encoder = BagOfWordsEncoder(terms_of("all", TOKENIZER), TOKENIZER)
+    bag = encoder.bag(["Red red, circle 漢 [SEP] [MASK]", "", "blue"], 12)
     assert bag.shape == (3, TOKENIZER.vocab_size)
     dense = bag.toarray()
     assert sorted(np.flatnonzero(dense[0])) == sorted(ids_of("red", "circle"))
     assert not dense[1].any()  # neither start nor end
     assert sorted(np.flatnonzero(dense[2])) == ids_of("blue")
     assert set(bag.data) == {1.0}
-    assert every.bag(["red circle blue"], 4).nnz == 2  # cut to start, two words, end
-    titled = every.bag([("circle", "red"), ("blue", "")], 9).toarray()
+    assert encoder.bag(["red circle blue"], 4).nnz == 2  # cut to start, two words, end
+    titled = encoder.bag([("circle", "red"), ("blue", "")], 9).toarray()
     assert sorted(np.flatnonzero(titled[0])) == sorted(ids_of("red", "circle"))
     assert sorted(np.flatnonzero(titled[1])) == ids_of("blue")
 
 
-def test_columns_are_some_of_the_tokens(tmp_path: Path) -> None:
+def test_bag_has_columns_of_some_tokens(tmp_path: Path) -> None:
     words = vocabulary("star", "red")
     assert words.words == ["star", "red"]
     bag = words.bag(["red circle", "star red", "circle"], 9).toarray()
