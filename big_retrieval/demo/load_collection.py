@@ -32,7 +32,7 @@ from big_retrieval.retrieval.vocabulary import BagOfWordsEncoder
 
 log = logging.getLogger(__name__)
 BATCH = 64  # rows encoded at a time while the index is built
-MAX_BM25 = 200_000  # documents up to which BM25 is offered
+MAX_BM25 = 200_000  # maximum number of documents for BM25
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def _build_indexes(options: DemoOptions, folder: Path) -> list[_OpenedIndex]:
 
 
 def _config_source(config: Config, data: str) -> RecordSource | None:
-    """Returns the documents of a source of the config; None if --data names files."""
+    """Returns the documents of a config's source; None if --data names files."""
     sources = {f"evals.{name}": part.data for name, part in config.evals.items() if part.data}
     if not data and not sources:
         raise UserError("--data is missing: the run has no evaluation data. Add --data=FILES.")

@@ -10,7 +10,7 @@ from big_retrieval.retrieval.index_options import DocumentColumns
 class DemoOptions(DocumentColumns):
     """Models and documents of the demo."""
 
-    # Run or checkpoint folders of the models; with --index by default those that it names
+    # Run or checkpoint folders of the models; by default the runs that --index names
     run: tuple[str, ...] = ()
     # Index folders, of the same documents; by default documents are encoded at the start
     index: tuple[str, ...] = ()

@@ -47,7 +47,7 @@ class SearchMode:
         raise NotImplementedError
 
     def terms(self, row: Any, document: int) -> Listed:
-        """Returns each term's part of a document's score, largest first; empty without terms."""
+        """Returns each term's part of the score, largest first; empty without terms."""
         del row, document
         return []
 

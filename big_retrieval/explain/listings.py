@@ -147,7 +147,7 @@ def _list_image(
     maps: Sequence[str],
     draw: bool,
 ) -> Iterator[Listing]:
-    """Lists the words of an image, and with `seen` of rectangles of its patches."""
+    """Lists the words of an image, and with `seen` also the words of patch rectangles."""
     words = strongest(model, item.value, item.field, None)
     note = f"{len(words):,} of {len(words_of(model, item.field)):,} terms are not 0"
     if seen is None:
@@ -189,7 +189,7 @@ def _list_shared(
     for side in (item, other):
         if see is not None and side.modality == "image":
             maps = _heat_maps(see(side), [word for word, _ in words[:MAPS]])
-            # Each image of a pair of images has a map of every word.
+            # With two images, each has a map of every word.
             drawings += [(f"{n}-with" if drawings else n, text, x) for n, text, x in maps]
     suffix = "" if mode == "parametric" else f" (mode {mode})"
     note = f"{count_of(len(words), 'word')} in common; the score is {number(common.score)}{suffix}"

@@ -40,20 +40,20 @@ class Usage:
 
     rows: int  # number of embeddings
     means: np.ndarray  # average value of every term, with zeros, float64 [V]
-    shares: np.ndarray  # share of the embeddings in which a term is not 0, float64 [V]
+    shares: np.ndarray  # share of embeddings with a nonzero value, float64 [V]
 
     @property
     def coverage(self) -> int:
-        """Number of terms that are not 0 in at least one embedding."""
+        """Number of terms with a nonzero value in at least one embedding."""
         return int(np.count_nonzero(self.shares))
 
     @property
     def nonzero(self) -> float:
-        """Average number of terms of an embedding that are not 0."""
+        """Average number of nonzero terms per embedding."""
         return float(self.shares.sum())
 
     def weight(self, count: int) -> float:
-        """Returns the share of the strongest `count` terms in the sum of all averages."""
+        """Returns the share of the `count` strongest terms in the sum of all averages."""
         total = float(self.means.sum())
         return float(terms_of(self.means, count)[1].sum()) / total if total else 0.0
 

@@ -53,7 +53,7 @@ def represent(
 def bags_of(
     model: "TrainedModel", items: Sequence[Any], field: str, side: Side
 ) -> scipy.sparse.csr_array:
-    """Builds bags of words of texts, or of pairs of title and text, without the model.
+    """Builds bags of words of texts, or (title, text) pairs, without the model.
 
     Bags of documents have norm 1 if the field's embeddings do.
     """

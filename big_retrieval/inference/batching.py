@@ -25,14 +25,14 @@ MAX_PROGRAMS = 16  # per call; one more for the longest texts
 FEW = (1, 4)  # rows of smaller batches
 SEVERAL = 8  # up to this number of texts, rows are `FEW` and lengths are powers of two
 BATCH = 30  # additional cost of a batch, in tokens
-# Cost of a program, in tokens, by the minimum number of texts of a call. Compiling a program takes
+# Cost of a program, in tokens, by the minimum number of texts per call. Compiling a program takes
 # as long as 3,400 tokens of MiniLM, but calls of few texts find most programs compiled.
 PRICES = {0: 500, 1025: 2000}
 MIN_LENGTH = 8  # minimum number of tokens of a text after padding
 
 
 class Shape(NamedTuple):
-    """Shape of a batch of texts."""
+    """Rows and length of a text batch."""
 
     rows: int  # number of texts
     length: int  # number of tokens per text, with padding
@@ -78,10 +78,10 @@ class Batching:
         return sorted({self.groups * -(-few // self.groups) for few in rows})
 
     def shapes(self, counts: np.ndarray, longest: int, known: frozenset[Shape]) -> list[Shape]:
-        """Returns the shapes of the batches of texts, the longest texts first.
+        """Returns the shapes of text batches, the longest texts first.
 
         Args:
-          counts: number of tokens of each text, int [n], n at least 1.
+          counts: tokens per text, int [n], n at least 1.
           longest: maximum number of tokens of a text.
           known: shapes of earlier batches of the call, whose programs cost nothing.
         """

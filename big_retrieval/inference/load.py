@@ -109,7 +109,7 @@ class TrainedModel:
         return embeddings
 
     def features(self, values: Sequence[Any], field: str, layer: str | int | None = "final") -> Any:
-        """Computes activations [n, ...] of a layer of a field's tower; see `Encoder.features`."""
+        """Computes activations [n, ...] of a tower's layer; see `Encoder.features`."""
         source = self._in_memory(values, field)
         readers = {field: self._reader(source, field)}
         batches = eval_batches(source, readers, field=field, batch_size=self.encoder.batch_size)

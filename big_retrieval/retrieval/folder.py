@@ -38,17 +38,17 @@ class About:
 
     kind: str  # "inverted" or "dense"
     topology: str = ""  # topology of a dense index
-    # Type of the values of an inverted index: "float32", "float16", or "binary" if all are 1
+    # Value type of an inverted index: "float32", "float16", or "binary" if all values are 1
     values: str = "float32"
     bags: bool = False  # documents are bags of words, encoded without a network
     terms: int = 0  # V of an inverted index
     terms_sha256: str = ""  # `BagOfWordsEncoder.fingerprint()` of an inverted index
     documents: int = 0  # number of documents
     entries: int = 0  # number of values of an inverted index
-    field: str = ""  # fields that encoded the documents, separated by commas
+    field: str = ""  # document fields, separated by commas
     query_field: str = ""  # default field of queries
     query_column: str = ""  # column of this field in training
-    # Maximum number of tokens of a query, with special tokens; 0 for images
+    # Maximum tokens per query, with special tokens; 0 for images
     query_length: int = 0
     checkpoint: str = ""  # folder of the model
     params_sha256: str = ""  # SHA-256 of the model's parameters; empty if no network was run

@@ -63,7 +63,7 @@ class IndexPart:
         return target.with_name(f"{target.name}.parts") / f"{self.number}-of-{self.of}"
 
     def span(self, records: int, size: int) -> range:
-        """Returns the record indices of the part, whole blocks of `size` of all `records`."""
+        """Returns the part's record indices, whole blocks of `size` records."""
         blocks = -(-records // size)
         if blocks < self.of:
             raise UserError(

@@ -78,8 +78,8 @@ class Sweep:
     seeds: Sequence[int] = (0,)  # values of `config.seed` for each entry
     # Patterns (`*`, `?`) of the metrics in the table, in this order
     metrics: Sequence[str] = ("*/R@1", "*/accuracy")
-    # Numbers of a paper by entry and metric (see `published`), which the table shows as
-    # "ours / paper". Recalls and accuracies are in percent, as in the table.
+    # A paper's numbers by entry and metric (see `published`), shown next to the measured ones.
+    # Recalls and accuracies are in percent, as in the table.
     paper: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     # Entry -> indices of evaluations during its runs, from 1. The table has a row `NAME@INDEX` for
     # each, after the row of the entry. `paper` may use these names.

@@ -77,7 +77,7 @@ def upload(client: Any, collection: str, folder: Path = FOLDER, batch: int = 256
 
 
 def points(folder: Path, name: str, vectors: Iterator[Any]) -> Iterator[Any]:
-    """Yields one point per document, without a vector if the vector is None."""
+    """Yields one point per document; a document without values has no vector."""
     with (folder / "payloads.jsonl").open(encoding="utf-8") as lines:
         for index, (line, vector) in enumerate(zip(lines, vectors, strict=True)):
             named = {} if vector is None else {name: vector}
