@@ -335,7 +335,7 @@ def test_searcher_rejects_wrong_mode(place: Path, index: str, changes: Any, word
         ("lexical", {"data": "far.jsonl"}, "Documents 0 and 5 have the id '0'"),
         ("dense", {"data": "pictures.csv", "id": "image"}, "--id=image names the column of images"),
         ("dense", {"data": "bad.jsonl"}, "bad.png"),
-        ("lexical", {"data": "bad.jsonl", "format": "csr"}, "None of the first 1 documents"),
+        ("lexical", {"data": "bad.jsonl", "format": "csr"}, "captions"),
         ("nothing", {}, "No folder"),
     ],
 )

@@ -90,7 +90,7 @@ def test_shipped_sweep_is_valid(path: Path, arg: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "overrides", "words"),
     [
-        ("configs/quikstart.py", {}, "bad/seed_0: --config: there is no file"),
+        ("configs/quikstart.py", {}, "bad/seed_0: --config: no file"),
         (QUICK, {"optimizer.lrr": 1.0}, "did you mean config.optimizer.lr?"),
         (QUICK, {"batch_size": 0}, "config.batch_size is 0"),
         ("configs/quickstart.py:foo", {}, "'foo' is unknown"),
