@@ -151,11 +151,7 @@ def make_bm25_evaluators(
 ) -> tuple[dict[str, BoundEvaluator], list[str]]:
     """Builds the ranking evaluators of a config with BM25 as the system.
 
-    Args:
-      sources: records of each ranking evaluator, by its name.
-
-    Returns:
-      The evaluators by prefix, such as `ranking/test`, and the prefixes of all other evaluators.
+    Returns the evaluators by prefix, such as `ranking/test`, and the prefixes of all others.
     """
     out: dict[str, BoundEvaluator] = {}
     skipped = []
@@ -190,11 +186,7 @@ def text_columns(config: Config) -> dict[str, tuple[str, ...]]:
 def side_texts(
     source: RecordSource, columns: Sequence[str], records: np.ndarray | None = None
 ) -> list[str]:
-    """Joins the first text of every column by a space; "" for a record without text.
-
-    Args:
-      records: record indices, [n]; None for all.
-    """
+    """Joins the first texts of all columns, of all `records` by default; "" without a text."""
     indices = range(len(source)) if records is None else np.asarray(records).tolist()
     return [
         " ".join(filter(None, (_first_text(source, index, column) for column in columns)))

@@ -35,8 +35,7 @@ def class_scores(
 ) -> Iterator[tuple[slice, np.ndarray]]:
     """Yields some images and their mean scores [c, classes] with the prompts of each class.
 
-    Args:
-      prompts: embeddings [classes * P, ...], grouped by class; P = 1 for class means.
+    The prompts [classes * P, ...] are grouped by class; P = 1 for class means.
     """
     if scipy.sparse.issparse(prompts):  # the mean of inner products is the product with the mean
         means = _sparse_means(prompts, classes).T
@@ -73,14 +72,10 @@ def best_others(
 def class_means(
     prompts: Embeddings, classes: int, *, topology: Topology, normalise: bool = False
 ) -> Embeddings:
-    """Computes the mean of each class's prompts, projected onto the topology as in CLIP.
+    """Computes the mean of each class's prompts, [classes, M, N] or CSR [classes, V].
 
-    Args:
-      prompts: as in `class_scores`.
-      normalise: scales the means of sparse embeddings, which are not projected, to norm 1.
-
-    Returns:
-      Embeddings [classes, M, N], or CSR [classes, V].
+    Dense means are projected onto the topology as in CLIP; `normalise` scales sparse means to norm
+    1. The prompts are grouped by class, as in `class_scores`.
     """
     if not scipy.sparse.issparse(prompts):
         means = np.mean(prompts.reshape(classes, -1, *prompts.shape[1:]), axis=1)

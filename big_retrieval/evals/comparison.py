@@ -62,12 +62,9 @@ def compare(first: np.ndarray, second: np.ndarray) -> Comparison:
 def compare_systems(
     a: Path, b: Path, pairs: Pairs, modes: tuple[str, str] = ("", "")
 ) -> ComparisonTable:
-    """Compares every metric that both systems have.
+    """Compares every metric that both systems have, from `values_of_folders` or `values_of_files`.
 
-    Args:
-      a, b: paths of the systems, for messages.
-      pairs: from `values_of_folders` or `values_of_files`.
-      modes: mode or weighting of each system to compare; "" for all metrics.
+    `modes` selects a mode or weighting of each system; "" for all metrics.
     """
     table = []
     for evaluator, (first, second) in pairs.items():
@@ -93,11 +90,9 @@ def compare_systems(
 
 
 def largest_gains(a: Path, b: Path, pairs: Pairs, metric: str, count: int) -> list[str]:
-    """Returns one line per evaluator with the queries for which the second system gains most.
+    """Returns a line per evaluator with at most `count` queries whose metric gains most.
 
-    Args:
-      metric: such as "R-precision", which is precision@5 for images with five captions.
-      count: maximum number of queries per evaluator; the first of equal gains counts.
+    A metric is such as "R-precision", which is precision@5 for images with five captions.
     """
     lines = []
     for evaluator, ((ids, values), second) in pairs.items():
@@ -129,8 +124,7 @@ def _aligned(ids: list[str], values: Values, a: Path, b: Path) -> dict[str, np.n
 def values_of_folders(a: Path, b: Path) -> Pairs:
     """Reads the values by query of the evaluators that both folders have.
 
-    Args:
-      a, b: run folders, or folders of `evaluate --out`; the same one twice to compare two modes.
+    Both may be the same folder, to compare two modes.
     """
     first, second = _tables(a), _tables(b)
     both = [name for name in first if name in second]

@@ -99,8 +99,7 @@ def make_evaluators(
 ) -> dict[str, BoundEvaluator]:
     """Builds the evaluators of a config, by the prefix of their metrics such as `retrieval/test`.
 
-    Args:
-      sources: records by evaluator name; evaluators without `data` are missing.
+    The sources are by evaluator name, without evaluators that have no `data`.
     """
     if reading is not None:  # starting worker processes takes longer than most evaluations
         threads = max(reading.threads, reading.workers)
@@ -130,10 +129,8 @@ def due(config: Config, step: int, total_steps: int, common: bool) -> set[str]:
     """Returns the prefixes of the evaluators to run after a step.
 
     After the last step, all evaluators run. If the run ends with its best checkpoint, the last step
-    needs only the evaluators of `config.best_metric`.
-
-    Args:
-      common: True if the evaluators with `every` None are due.
+    needs only the evaluators of `config.best_metric`. `common` is True if the evaluators with
+    `every` None are due.
     """
     prefixes = {
         part.prefix(name)

@@ -91,7 +91,6 @@ def measure(
     Args:
       sides: embeddings [n, M, N] of the query field and the document field, in this order.
       topology: a distance is its score times -1, as in the paper.
-      per_sphere: True to return the values of each sub-sphere, too.
 
     Returns:
       - `positive_distance`, `negative_distance`: mean distances of pairs, and of queries with

@@ -63,11 +63,7 @@ def encode_items(
     reader: FieldReader,
     groups: np.ndarray | None = None,
 ) -> FieldItems:
-    """Encodes a field of all records, and identical texts of a group once.
-
-    Args:
-      groups: group of each record, int64 [records]; None if every record is its own group.
-    """
+    """Encodes a field of all records, and identical texts of a group (int64 [records]) once."""
     if groups is not None and reader.field.modality == "text":
         items = distinct(source, reader, groups)  # [n, 2]
         embeddings, rows = encoder.encode(ChosenTexts(source, reader, items), name, reader)

@@ -68,10 +68,7 @@ class JudgedQueries:
     def ranked(self, queries: np.ndarray, found: np.ndarray, scores: np.ndarray) -> Ranked:
         """Adds the relevance to rankings, and removes documents with the query's own id.
 
-        Args:
-          queries: query indices, [q].
-          found: document indices, best first, [q, at most `search_depth`]; -1 for none. `scores`
-            has the same shape.
+        `found` has document indices, best first, [q, at most `search_depth`]; -1 for none.
         """
         found, scores = without(found, scores, self.same_id[queries], self.part.depth)
         documents, judged = self.source.qrels.of(queries)  # [q, J] each

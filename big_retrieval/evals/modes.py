@@ -49,12 +49,7 @@ class Mode:
 
 
 def misfit(mode: Mode, side: Side, fields: Mapping[str, Field], names: Sequence[str]) -> str:
-    """Returns the reason why a model cannot search in a mode; "" if it can.
-
-    Args:
-      fields: all fields of the model.
-      names: names of the lexical fields of the side.
-    """
+    """Returns the reason why a model with these lexical fields cannot search in a mode, or ""."""
     if mode.bags == side and any(fields[name].modality == "image" for name in names):
         return f"the {side} side has images, not words"
     heads = [lexical_head(fields, name) for name in names]
@@ -109,12 +104,7 @@ def parse_mode(text: str, path: str) -> Mode:
 def parse_weighting(text: str, fields: Collection[str], path: str) -> dict[str, float]:
     """Parses weights of document fields, such as "image" or "image=0.9,title=0.1".
 
-    Args:
-      fields: names of the document fields.
-      path: config key that messages name.
-
-    Returns:
-      Weight by field name; at least one is above 0.
+    Returns the weight by field name; at least one is above 0. Messages name the config key `path`.
     """
     out: dict[str, float] = {}
     for entry in text.split(","):
@@ -140,12 +130,7 @@ def parse_weighting(text: str, fields: Collection[str], path: str) -> dict[str, 
 def in_mode(
     embeddings: Embeddings, mode: Mode, side: Side, bow: scipy.sparse.csr_array | None
 ) -> scipy.sparse.csr_array:
-    """Converts the embeddings of a lexical field to a mode.
-
-    Args:
-      embeddings: CSR [n, V], after the head's gate.
-      bow: bags of words of the texts, [n, V]; None for images.
-    """
+    """Converts gated embeddings [n, V] of a lexical field to a mode; `bow` is None for images."""
     if mode.bags == side:
         if bow is None:
             raise UserError(f"mode {mode.name!r} needs words on the {side} side, which has images.")
@@ -157,11 +142,9 @@ def in_mode(
 def narrowed(
     embeddings: scipy.sparse.csr_array, top_k: int, bow: scipy.sparse.csr_array | None = None
 ) -> scipy.sparse.csr_array:
-    """Keeps the `top_k` largest entries of each row (the lower term of equal ones).
+    """Keeps the `top_k` largest entries of each row (the lower term of equal ones), and `bow`.
 
-    Args:
-      embeddings: CSR [n, V], not negative.
-      bow: bags of words [n, V]; their terms are also kept.
+    The embeddings, CSR [n, V], are not negative.
     """
     matrix: Any = scipy.sparse.csr_array(embeddings)
     matrix.sort_indices()
@@ -186,10 +169,8 @@ def bags_of_texts(
 ) -> scipy.sparse.csr_array:
     """Builds the bags of words of a lexical field's texts, CSR [n, V], without the model.
 
-    The bags have norm 1 if the representations of the field have norm 1 (VDR, section 4.3).
-
-    Args:
-      items: int64 [n, 2]: record, and text in the record.
+    The bags have norm 1 if the representations of the field have norm 1 (VDR, section 4.3). Items
+    [n, 2] are a record, and a text in the record.
     """
     terms, normalise = encoder.terms(field), encoder.normalises(field)
     assert terms is not None  # the caller has lexical embeddings of the field

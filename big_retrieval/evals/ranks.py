@@ -177,7 +177,6 @@ class DocumentScorer:
         Without `relevance`, the lower index comes first. NaN is the lowest score.
 
         Args:
-          queries: embeddings [Q, M, N], or CSR [Q, V].
           relevance: maps a query index to the relevance of all documents [D].
 
         Returns:
@@ -213,12 +212,8 @@ def ranks(
     """Ranks all documents for each query.
 
     Among equal scores, negatives come first: a model with constant scores is not better than
-    chance. The scores of `chunk` queries are in memory, sharded over the devices.
-
-    Args:
-      queries: embeddings [Q, M, N], or CSR [Q, V].
-      documents: embeddings [D, M, N], or CSR [D, V].
-      score: a topology's score on blocks.
+    chance. The scores of `chunk` queries are in memory, sharded over the devices. Queries and
+    documents are embeddings [n, M, N], or CSR [n, V].
     """
     scorer = DocumentScorer(documents, score=score, encoder=encoder, chunk=chunk)
     best, among, count, hits = scorer.map(_ranker, queries, positives.padded)

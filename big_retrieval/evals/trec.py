@@ -116,9 +116,7 @@ def read_run(path: str | Path) -> Run:
 def read_qrels(path: Path, duplicates: DuplicatePolicy = "refuse") -> FileQrels:
     """Reads TREC's or BEIR's qrels as a source of judged pairs does; negative relevance becomes 0.
 
-    Args:
-      duplicates: relevance that counts if a pair is judged twice; "refuse" makes different values
-        an error.
+    `duplicates` selects the relevance of a pair that is judged twice.
     """
     try:
         table = open_store([path], qrels_reader(path, ("query", "document", "relevance")))
