@@ -28,9 +28,7 @@ def section(files: Sequence[Mapping[str, Any]], limit: int | None = None) -> Htm
 def attributed(content: Mapping[str, Any], mark: Html | None = None) -> Html:
     """Builds the Grad-CAM of one text with one image.
 
-    Args:
-      content: from `gradcam.Attribution.describe`, with the `record` or the `name` of the image.
-      mark: mark of the run.
+    The content is from `gradcam.Attribution.describe`, with `record` or `name` of the image.
     """
     name = f"record {number(content['record'])}" if "record" in content else content["name"]
     picture = tag("img", src=content["picture"], alt=name)

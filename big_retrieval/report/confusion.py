@@ -14,11 +14,7 @@ File = dict[str, Any]
 
 
 def confusions(files: Sequence[File]) -> Html | None:
-    """Builds the accuracy of each class and the most frequent confusions.
-
-    Args:
-      files: example files of one or two runs; {} for a run without a file.
-    """
+    """Builds accuracies of classes and frequent confusions from the example files of the runs."""
     parts = []
     for index, file in enumerate(files):
         if "classes" not in file:

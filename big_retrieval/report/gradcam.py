@@ -39,9 +39,8 @@ class Attribution:
     def describe(self, count: int = PAIRS, side: int = SIDE) -> dict[str, Any]:
         """Returns JSON values; pictures are data URIs, word relevances are divided by the largest.
 
-        Args:
-          count: maximum number of class-token pairs; the pairs with the largest scores are shown.
-          side: minimum pixels of the pictures.
+        Includes the `count` class-token pairs with the largest scores. Pictures have at least
+        `side` pixels.
         """
         pairs = [*zip(self.pair_scores, self.image_pairs, self.word_pairs, strict=True)]
         shown = [] if len(pairs) == 1 else np.argsort(-self.pair_scores, kind="stable")[:count]
@@ -69,12 +68,7 @@ def attribute(
     fields: tuple[str, str],
     pairs: Sequence[tuple[Text, np.ndarray]],
 ) -> list[Attribution]:
-    """Computes Grad-CAM of texts with their images.
-
-    Args:
-      fields: the text field and the image field.
-      pairs: text and image, as read by their readers.
-    """
+    """Computes Grad-CAM of pairs of a text and an image, as read by the readers of the fields."""
     text, image = fields
     tokenizer = readers[text].tokenizer
     assert tokenizer is not None  # of a model that has a text tower

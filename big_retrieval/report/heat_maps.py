@@ -14,12 +14,9 @@ def enlarged(picture: np.ndarray, side: int = SIDE) -> np.ndarray:
 
 
 def heat(picture: np.ndarray, values: np.ndarray, most: float, side: int = SIDE) -> Image.Image:
-    """Draws a picture in gray, with patches of larger values in stronger red.
+    """Draws a picture uint8 [S, S, 3] in gray, with patches of larger values in stronger red.
 
-    Args:
-      picture: uint8 [S, S, 3].
-      values: [R, R]; 0 stays gray, `most` is the strongest red.
-      side: minimum pixels of the result.
+    Of the values [R, R], 0 stays gray, and `most` is the strongest red.
     """
     base = enlarged(picture, side).astype(np.float32)  # [T, T, 3]
     gray = np.repeat(base.mean(axis=-1, keepdims=True), 3, axis=-1)

@@ -15,11 +15,7 @@ File = dict[str, Any]
 
 
 def histograms(files: Sequence[File]) -> Html | None:
-    """Builds a histogram for each run that has distances, on the same axes; None for no run.
-
-    Args:
-      files: example files of one or two runs; {} for a run without a file.
-    """
+    """Builds a histogram for each run whose example file has distances, on the same axes."""
     by_run = {i: file["distances"] for i, file in enumerate(files) if "distances" in file}
     if not by_run:
         return None

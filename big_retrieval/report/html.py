@@ -61,11 +61,7 @@ def join(children: Iterable[Child]) -> Html:
 
 
 def cell(content: Child, look: str, share: str = "") -> Cell:
-    """Builds a cell of a table with its own style classes (`look`).
-
-    Args:
-      share: colored part of the cell in percent.
-    """
+    """Builds a table cell with style classes (`look`), colored to `share` percent."""
     return Cell(tag("td", content, class_=look, style=f"--s:{share}%" if share else None))
 
 

@@ -117,12 +117,7 @@ def match_metrics(
 
 
 def cell(name: str, values: Sequence[Any]) -> str:
-    """Formats mean ± sample standard deviation of the values that are numbers.
-
-    Args:
-      name: the metric; recalls and accuracies are in percent.
-      values: one value per finished run; None for a missing metric.
-    """
+    """Formats mean ± sample standard deviation of a metric; None for a run without the metric."""
     percent = is_fraction(name)
     numbers = [float(value) * (100 if percent else 1) for value in values if is_number(value)]
     if not numbers:
@@ -136,11 +131,7 @@ def cell(name: str, values: Sequence[Any]) -> str:
 
 
 def markdown(heads: Sequence[str], body: Sequence[Sequence[str]], right: bool = True) -> list[str]:
-    """Returns the lines of a Markdown table with aligned columns.
-
-    Args:
-      right: aligns all columns except the first to the right.
-    """
+    """Returns the lines of a Markdown table; `right` aligns all columns except the first right."""
     rows = [[text.replace("|", "\\|") for text in row] for row in (heads, *body)]
     widths = [max(3, *map(len, column)) for column in zip(*rows, strict=True)]
     sides = ["<", *(">" if right else "<" for _ in widths[1:])]

@@ -25,10 +25,9 @@ class Shared:
 
 
 def terms_of(row: Row, count: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the strongest terms other than 0, int64 [n], and their values [n], largest first.
+    """Returns the `count` strongest terms other than 0, int64 [n], and their values, largest first.
 
-    Args:
-      count: maximum number of terms, the lower of equal terms first; None for all.
+    Among equal values, the lower term comes first.
     """
     if scipy.sparse.issparse(row):
         entries = row.tocoo()

@@ -121,11 +121,9 @@ def select_direction(
     encoder: Encoder,
     chunk: int,
 ) -> SelectedQueries:
-    """Selects queries of one direction and scores all documents for them.
+    """Selects queries (`first`) and scores all documents (`second`) for them.
 
     Args:
-      first: queries.
-      second: documents.
       ranks: rank of the best positive of each query, [Q].
       names: queries to select in addition, named as in `first.names()`.
     """
