@@ -36,11 +36,7 @@ def is_beir(folder: Path) -> bool:
 
 
 def beir_task(data: str, folder: Path) -> TrainingTask | None:
-    """Returns the task of a folder in BEIR's or MS MARCO's form, or None for another form.
-
-    Args:
-      folder: folder for new files of the run.
-    """
+    """Returns the task of a folder in BEIR's or MS MARCO's form, or None for another form."""
     root, folder = Path(data).absolute(), folder.absolute()
     if (root / "collection.tsv").is_file() and any(root.glob("qrels*.tsv")):
         root = _from_marco(root, folder / "beir")

@@ -40,11 +40,7 @@ class TrainingRequest:
 
 
 def prepare(request: TrainingRequest, workdir: Path, changed: Sequence[str] = ()) -> Path:
-    """Writes the config file of a run, or returns the file of an earlier start.
-
-    Args:
-      changed: config flags of the command line; logged, but not written.
-    """
+    """Writes the config file of a run, or returns an earlier one; `changed` flags are logged."""
     path = workdir / CONFIG
     request = replace(request, data=os.path.expanduser(request.data))
     if (workdir / "checkpoints").is_dir():

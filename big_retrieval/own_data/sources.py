@@ -56,11 +56,7 @@ def open_data(data: str, flags: DataFlags, workdir: Path) -> FoundData:
 
 
 def table_task(data: str, flags: DataFlags, workdir: Path) -> TrainingTask:
-    """Returns the task of files whose rows are records or judged pairs.
-
-    Args:
-      workdir: run folder; row indices are written into its folder `FOLDER`.
-    """
+    """Returns the task of files; writes row indices into the folder `FOLDER` of the run."""
     files, folder = open_data(data, flags, workdir), (workdir / FOLDER).absolute()
     chooser = ColumnChooser(files.splits["train"].table, flags, Path(data).name or data)
     roles = chooser.decide(chooser.kind())

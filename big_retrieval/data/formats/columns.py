@@ -105,12 +105,7 @@ def first_duplicate(texts: pa.Array) -> tuple[int, int] | None:
 def check_ids(
     ids: pa.Array, column: str, place: Callable[[int], str], remedy: str = "keep one of them"
 ) -> None:
-    """Raises a UserError for the first missing id (null), or the first two rows with one id.
-
-    Args:
-      ids: Arrow texts [n].
-      remedy: advice for a duplicate id.
-    """
+    """Raises a UserError for the first missing (null) or duplicate id of Arrow texts [n]."""
     if ids.null_count:
         first = int(np.flatnonzero(np.asarray(ids.is_null()))[0])
         raise UserError(f"{place(first)}: there is no {column!r}; give every row its id.")

@@ -38,11 +38,7 @@ READERS: dict[str, Reader] = {
 
 
 def files_of(pattern: str, how_to_get: str) -> list[Path]:
-    """Returns the files of a path, a pattern or a {00..99} range, in order.
-
-    Raises:
-      UserError: a file does not exist; the message has the advice `how_to_get`.
-    """
+    """Returns the files of a path, pattern or {00..99} range; errors advise `how_to_get`."""
     if not pattern:
         raise UserError("the data source needs a path, e.g. --config.data.path=pairs.jsonl.")
     paths, missing = expand(pattern)
@@ -77,11 +73,7 @@ def split_paths(patterns: str) -> list[str]:
 
 
 def expand(pattern: str) -> tuple[list[Path], list[str]]:
-    """Returns the files of a path, a pattern or a {00..99} range, and the paths without a file.
-
-    Raises:
-      UserError: neither a regular file nor a folder, such as a named pipe.
-    """
+    """Returns the files of a path, a pattern or a {00..99} range, and the paths without a file."""
     files, missing = [], []
     # The name of an existing file is not a pattern, although it may have brackets and braces.
     for path in [pattern] if os.path.exists(pattern) else _ranges(pattern):

@@ -116,7 +116,6 @@ def convert(
     Args:
       shard_records: maximum number of records per shard.
       origin: config of the source, stored in dataset.json.
-      max_damaged: `config.loader.max_damaged`.
 
     Returns:
       Content of dataset.json, and the damaged records.

@@ -59,11 +59,7 @@ class View(Derived):
 
 
 def selected(table: Table, wanted: Mapping[str, str], key: str = "where") -> View:
-    """Returns the rows whose columns have the wanted values, compared as texts.
-
-    Args:
-      key: key of the data's config for the error message.
-    """
+    """Returns the rows whose columns have the wanted values, compared as texts."""
     check_columns(table, wanted)
     masks = [_equal(table, column, value) for column, value in wanted.items()]
     rows = np.flatnonzero(np.logical_and.reduce(masks)).astype(np.int64)
@@ -132,11 +128,7 @@ def _equal(table: Table, name: str, value: str) -> np.ndarray:
 
 
 def renamed(table: Table, names: Mapping[str, str]) -> Table:
-    """Returns a table with renamed columns; a column may already have its new name.
-
-    Raises:
-      UserError: the table has neither the column nor the new name, or has both.
-    """
+    """Returns a table with renamed columns; a column may already have its new name."""
     if table.columns is not None:
         columns = table.columns
         check_columns(table, [x for x, y in names.items() if y not in columns])
@@ -177,11 +169,7 @@ class InFolder(Derived):
 
 
 class Joined(Derived):
-    """A table with the missing columns of another table, joined on a column of both.
-
-    Args:
-      on: column of both tables, compared as texts; unique in `other`.
-    """
+    """A table with further columns of `other`, joined on a column of texts, unique in `other`."""
 
     def __init__(self, table: Table, other: Table, on: str):
         super().__init__(table)

@@ -33,11 +33,7 @@ class FourWaySplit:
 def draw(queries: Sequence[str], documents: Sequence[str], options: SplitOptions) -> FourWaySplit:
     """Draws the queries and documents for training, and the queries for development.
 
-    The result does not depend on the order of the keys.
-
-    Args:
-      queries: keys [Q]; queries with equal keys stay together.
-      documents: keys [D]; likewise.
+    Queries or documents with equal keys stay together. The order of the keys does not matter.
     """
     query_trains = _share(queries, options.query_share, options.seed, "queries")
     document_trains = _share(documents, options.document_share, options.seed, "documents")

@@ -54,11 +54,7 @@ class PairedRows:
 
 
 class Pairing:
-    """Judged pairs; each step may skip some.
-
-    Args:
-      columns: ids and scores of all pairs.
-    """
+    """Judged pairs, from the ids and scores of all pairs; each step may skip some."""
 
     def __init__(self, columns: Scan, config: "Graded", place: Callable[[int], str]):
         self._config, self._place = config, place

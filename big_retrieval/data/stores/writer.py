@@ -19,10 +19,7 @@ PART_BYTES = 2**26
 
 
 def write_part(path: Path, blocks: Sequence[tuple[int, RowBlock]], unit: str) -> dict[str, Any]:
-    """Writes rows as one record batch.
-
-    Args:
-      blocks: (index of the file, block).
+    """Writes blocks, with the indices of their files, as one record batch.
 
     Returns:
       Name, row count, number of damaged rows, location and reason of the first damaged row, and
@@ -84,11 +81,7 @@ def write_info(folder: Path, parts: Sequence[dict[str, Any]], **entries: Any) ->
 
 
 class StoreWriter:
-    """Writes rows that come from no file into a folder, which may contain other files.
-
-    Args:
-      unit: noun for a row in messages, such as "document".
-    """
+    """Writes rows into a folder; `unit` is the noun for a row in messages, such as "document"."""
 
     def __init__(self, folder: Path, unit: str):
         self._folder, self._unit, self._rows = folder, unit, 0
