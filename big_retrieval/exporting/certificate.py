@@ -34,28 +34,18 @@ VERIFIED, UNVERIFIED, FAILED = "verified", "unverified", "failed"
 
 @dataclass(frozen=True)
 class Certificate:
-    """Contents of certificate.json.
+    """Contents of certificate.json."""
 
-    Attributes:
-      status: "verified", "unverified" or "failed".
-      reason: reason of the status; empty if verified.
-      run: last parts of the model's path, SHA-256 of its config and parameters.
-      versions: "ours" for this package, "theirs" for the target once it ran.
-      fields: field -> SHA-256 of its inputs, `top_k` of its gate, and the largest difference (None
-        before the comparison).
-      request: request for the library's process.
-      files: name -> SHA-256 of the other files of the folder, without the model card.
-    """
-
-    status: str
-    reason: str
-    to: str
-    run: Mapping[str, str]
-    versions: Mapping[str, Any]
+    status: str  # "verified", "unverified" or "failed"
+    reason: str  # empty if verified
+    to: str  # name of the target
+    run: Mapping[str, str]  # end of the model's path, SHA-256 of config and parameters
+    versions: Mapping[str, Any]  # "ours" for this package, "theirs" for the target
+    # Field -> SHA-256 of its inputs, `top_k` of its gate, largest difference (None if unverified).
     fields: Mapping[str, Mapping[str, Any]]
-    tolerance: float
-    request: Mapping[str, Any]
-    files: Mapping[str, str]
+    tolerance: float  # largest difference that passes
+    request: Mapping[str, Any]  # for the library's process
+    files: Mapping[str, str]  # name -> SHA-256, of all files except the model card
 
     def write(self, folder: Path) -> None:
         """Writes certificate.json."""

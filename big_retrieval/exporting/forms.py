@@ -19,19 +19,12 @@ DENSE = ("sphere", "oblique", "inner")  # one token's oblique embedding is a sph
 
 @dataclass(frozen=True)
 class Form:
-    """An architecture.
+    """An architecture of transformers."""
 
-    Attributes:
-      name: class of transformers.
-      problems: yields keys that it cannot hold, see `ExportTarget.problems`.
-      config: its config.json, without `architectures`.
-      arrays: its weights, by their names in transformers.
-    """
-
-    name: str
-    problems: Callable[[Exported], Iterator[str]]
-    config: Callable[[Exported], dict[str, Any]]
-    arrays: Callable[[Exported], Flat]
+    name: str  # class
+    problems: Callable[[Exported], Iterator[str]]  # see `ExportTarget.problems`
+    config: Callable[[Exported], dict[str, Any]]  # config.json without `architectures`
+    arrays: Callable[[Exported], Flat]  # weights by their names in transformers
 
 
 def encoder_problems(

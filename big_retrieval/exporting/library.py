@@ -23,33 +23,22 @@ SECONDS = 1800.0  # maximum for one export
 
 @dataclass(frozen=True)
 class Job:
-    """Inputs to encode with an export.
-
-    Attributes:
-      request: `request` of its certificate.
-      inputs: field -> texts [n], or images uint8 [n, S, S, 3].
-    """
+    """Inputs to encode with an export."""
 
     folder: Path
-    request: Mapping[str, Any]
-    inputs: Mapping[str, np.ndarray]
+    request: Mapping[str, Any]  # `request` of the certificate
+    inputs: Mapping[str, np.ndarray]  # field -> texts [n], or images uint8 [n, S, S, 3]
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Result of a job.
+    """Result of a job."""
 
-    Attributes:
-      embeddings: field -> float32 [n, N].
-      versions: versions of Python and of the library's distributions.
-      problem: reason for missing embeddings; empty if there are embeddings.
-      missing: True if the environment caused the problem: the library cannot be imported, or the
-        process ended early. False if the folder did.
-    """
-
-    embeddings: Mapping[str, np.ndarray] = field(default_factory=dict)
-    versions: Mapping[str, str] = field(default_factory=dict)
-    problem: str = ""
+    embeddings: Mapping[str, np.ndarray] = field(default_factory=dict)  # field -> float32 [n, N]
+    versions: Mapping[str, str] = field(default_factory=dict)  # of Python and the library
+    problem: str = ""  # empty if there are embeddings
+    # True if the environment caused the problem (the library cannot be imported, or the process
+    # ended early), False if the folder did.
     missing: bool = False
 
 

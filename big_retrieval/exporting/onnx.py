@@ -33,18 +33,12 @@ _SIZES = {"batch": 2, "rows": 2, "columns": 3}  # sizes of free axes while traci
 
 @dataclass(frozen=True)
 class OnnxEncoder:
-    """Encoder of a field.
-
-    Attributes:
-      file: its ONNX file; fields with the same encoder share one.
-      arrays: (name, type, shape) of its inputs; a free axis has a name.
-      form: form of the field; texts of a tower that is traced for one length are padded to it.
-    """
+    """Encoder of a field."""
 
     part: Encoding
-    file: str
-    arrays: Sequence[tuple[str, str, Sequence[int | str]]]
-    form: TorchForm
+    file: str  # its ONNX file; fields with the same encoder share one
+    arrays: Sequence[tuple[str, str, Sequence[int | str]]]  # name, type, shape with names of axes
+    form: TorchForm  # pads texts of a tower that is traced for one length
 
     def graph(self) -> dict[str, Any]:
         """Returns the request for `reference_encoder.write_onnx_files`."""

@@ -25,20 +25,13 @@ ALIKE = {
 
 @dataclass(frozen=True)
 class Encoding:
-    """One encoder: a tower and its head.
+    """One encoder: a tower and its head; arrays by their path below tower or head."""
 
-    Attributes:
-      fields: name -> configuration of the fields that it encodes; of one modality.
-      params: path below the tower -> array; positions after the field's length are cut off.
-      stats: path below the tower -> running average of a batch norm.
-      head_params: path below the head -> array.
-    """
-
-    fields: Mapping[str, Any]
+    fields: Mapping[str, Any]  # name -> field of one modality
     tower_name: str
     tower: Any
-    params: Flat
-    stats: Flat
+    params: Flat  # without positions after the field's length
+    stats: Flat  # running averages of batch norms
     head_params: Flat
 
     @property
@@ -80,18 +73,12 @@ class Encoding:
 
 @dataclass(frozen=True)
 class Exported:
-    """A model to export.
-
-    Attributes:
-      params: path -> parameter or running average.
-      encodings: encoders to export, at least one.
-      logit_scale: logarithm of the scores' factor; None if the loss does not have one.
-    """
+    """A model to export."""
 
     model: TrainedModel
-    params: Flat
-    encodings: tuple[Encoding, ...]
-    logit_scale: np.ndarray | None
+    params: Flat  # path -> parameter or running average
+    encodings: tuple[Encoding, ...]  # at least one
+    logit_scale: np.ndarray | None  # logarithm of the scores' factor, if the loss has one
 
     @property
     def config(self) -> Config:

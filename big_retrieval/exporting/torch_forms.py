@@ -24,18 +24,12 @@ WORK = {"build", "project", "score", "paired", "combine"}
 
 @dataclass(frozen=True)
 class TorchContext:
-    """Information about the model around a part.
+    """Information about the model around a part."""
 
-    Attributes:
-      shapes: path of a parameter below the part -> shape; {} for fields and topologies.
-      table: for a head, the word table of its tower, such as `text.token_embedding`, with its
-        shape; {} if the tower does not have one.
-      terms: terms of a lexical head.
-    """
-
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # of parameters, by path
+    # For a head: word table of its tower, such as `text.token_embedding`, with its shape.
     table: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    terms: Any = None
+    terms: Any = None  # of a lexical head
 
 
 @dataclass(frozen=True)

@@ -46,19 +46,12 @@ class Member:
 
 @dataclass(frozen=True)
 class Embedding:
-    """Modules with which the generated class embeds the arrays of a field.
+    """Modules with which the generated class embeds the arrays of a field."""
 
-    Attributes:
-      field: the field's form; its `call` lists the arrays.
-      tower: name of an attribute.
-      head: name of an attribute.
-      arguments: Python expressions, the arguments of the head.
-    """
-
-    field: TorchForm
-    tower: str
-    head: str
-    arguments: tuple[str, ...]
+    field: TorchForm  # its `call` lists the arrays
+    tower: str  # attribute
+    head: str  # attribute
+    arguments: tuple[str, ...]  # of the head: Python expressions
 
 
 def members_of(model: Exported) -> Iterator[Member]:

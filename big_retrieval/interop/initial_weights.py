@@ -35,17 +35,11 @@ Shapes = Mapping[str, tuple[int, ...]]  # path -> shape
 
 @dataclasses.dataclass(frozen=True)
 class InitialWeights:
-    """Arrays that are not random.
-
-    Attributes:
-      params: path -> array of a parameter.
-      notes: messages about arrays that were changed, left out, or are random.
-      stats: path -> running average of a batch norm.
-    """
+    """Arrays that are not random, by path, and messages about changed, unused or random arrays."""
 
     params: Flat = dataclasses.field(default_factory=dict)
     notes: list[str] = dataclasses.field(default_factory=list)
-    stats: Flat = dataclasses.field(default_factory=dict)
+    stats: Flat = dataclasses.field(default_factory=dict)  # running averages of batch norms
 
     def add(self, prefix: str, params: Flat, stats: Flat) -> None:
         """Adds arrays below a prefix."""

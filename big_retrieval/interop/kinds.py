@@ -15,34 +15,23 @@ from big_retrieval.interop.text_names import Masked
 
 @dataclass(frozen=True)
 class Kind:
-    """One architecture as one library saves it.
-
-    Attributes:
-      sign: a name that every checkpoint of this kind has, after one of the prefixes.
-      head: name of the projection, without the prefix; None without a projection.
-      mlp: names of a two-layer head (`config.Mlp` with GELU) that may replace the projection.
-      prefixes: possible prefixes of all names of the tower.
-      fixed: attributes of the tower that arrays and settings files do not give.
-      usual: attributes that a settings file may change.
-      head_width: width / heads if no settings file gives the heads; None if it has to.
-      masked: masked-language head that the checkpoint may have; None for no such head.
-      stats: names of the running averages of batch norms.
-      pixels: preparation of images if no settings file gives it; None for CLIP's.
-    """
+    """One architecture as one library saves it."""
 
     name: str
     side: Literal["image", "text"]
-    sign: str
+    sign: str  # a name that all its checkpoints have, after a prefix
     table: NameTable
-    head: NameEntry | None = None
+    head: NameEntry | None = None  # projection, without the prefix
+    # Head of two layers (`config.Mlp` with GELU) that may replace the projection.
     mlp: tuple[NameEntry, ...] = ()
-    prefixes: tuple[str, ...] = ("",)
+    prefixes: tuple[str, ...] = ("",)  # possible prefixes of all names
+    # Attributes of the tower; settings files may change those of `usual`.
     fixed: Mapping[str, Any] = field(default_factory=dict)
     usual: Mapping[str, Any] = field(default_factory=dict)
-    head_width: int | None = 64
-    masked: Masked | None = None
-    stats: NameTable | None = None
-    pixels: Pixels | None = None
+    head_width: int | None = 64  # None if a settings file must give the heads
+    masked: Masked | None = None  # masked-language head that it may have
+    stats: NameTable | None = None  # running averages of batch norms
+    pixels: Pixels | None = None  # without a settings file; None for CLIP's
 
     def prefix(self, arrays: Mapping[str, np.ndarray]) -> str | None:
         """Returns the prefix of the sign in a checkpoint; None without the sign."""

@@ -66,16 +66,11 @@ MODULES = {  # module -> (name, path, layout) of its parameters
 
 @dataclass(frozen=True)
 class NameEntry:
-    """One parameter of a table.
+    """One parameter of a table."""
 
-    Attributes:
-      source_name: name in the checkpoint, without the table's prefix.
-      layout: key of `LAYOUTS`.
-    """
-
-    source_name: str
-    jax_path: str
-    layout: str = "same"
+    source_name: str  # in the checkpoint, without the table's prefix
+    jax_path: str  # below the tower
+    layout: str = "same"  # key of `LAYOUTS`
 
     def paths(self) -> list[str]:
         """Returns the paths, one or three."""

@@ -19,22 +19,15 @@ RESCALE = 1 / 255
 
 @dataclass(frozen=True)
 class Pixels:
-    """Image preprocessing; means and deviations per channel, of values in [0, 1].
+    """Image preprocessing; means and deviations per channel, of values in [0, 1]."""
 
-    Attributes:
-      size: side of the central square in pixels; None if the settings file does not give it.
-      resize: side that the image is resized to before the crop, in pixels; 0 for `size`.
-      squash: True if both sides are resized to `resize`, False if the short side is.
-      margin: rounding of half a pixel of margin.
-    """
-
-    size: int | None = None
+    size: int | None = None  # side of the central square in pixels
     mean: tuple[float, float, float] = CLIP_MEAN
     std: tuple[float, float, float] = CLIP_STD
-    resize: int = 0
-    squash: bool = False
+    resize: int = 0  # side before the crop in pixels; 0 for `size`
+    squash: bool = False  # True if both sides are resized, not the short side
     interpolation: Interpolation = "bicubic"
-    margin: Margin = "even"
+    margin: Margin = "even"  # rounding of half a pixel of margin
 
     def field_keys(self) -> dict[str, Any]:
         """Returns the keys of an image field except its size."""

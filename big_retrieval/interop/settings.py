@@ -37,31 +37,20 @@ _LARGEST_END = 2  # end id of old files: transformers then pools at the largest 
 
 @dataclass(frozen=True)
 class Settings:
-    """Model settings that the weight arrays do not contain. None means unspecified.
+    """Model settings that the weight arrays do not contain. None means unspecified."""
 
-    Attributes:
-      model_type: value in a Hugging Face config.json.
-      towers: "image", "text" -> heads, activation, epsilon.
-      pool: pooling of texts: "first", "mean" or "last".
-      normalise: True if embeddings are divided by their norm.
-      length: maximum number of tokens per text.
-      end: id of the position that texts are pooled at; "largest" for the largest id of a text; None
-        if the id does not matter.
-      prefix: text that the library puts before every text.
-      prompts: use -> text before queries or documents (E5's "query: ").
-      tokenizer: folder or file of the tokenizer.
-    """
-
-    model_type: str = ""
+    model_type: str = ""  # of a Hugging Face config.json
+    # "image", "text" -> heads, activation, epsilon and so on.
     towers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     pixels: Pixels | None = None
-    pool: Any = None
-    normalise: bool | None = None
-    length: int | None = None
+    pool: Any = None  # of texts: "first", "mean" or "last"
+    normalise: bool | None = None  # True if embeddings have norm 1
+    length: int | None = None  # maximum number of tokens per text
+    # Id of the position that texts are pooled at, or "largest"; None if the id does not matter.
     end: int | str | None = None
-    prefix: str = ""
-    prompts: Mapping[str, str] = field(default_factory=dict)
-    tokenizer: Path | None = None
+    prefix: str = ""  # before every text
+    prompts: Mapping[str, str] = field(default_factory=dict)  # use -> text, as E5's "query: "
+    tokenizer: Path | None = None  # folder or file
 
     def for_side(self, side: str) -> Mapping[str, Any]:
         """Returns the specified heads, activation, epsilon and so on of a side's tower."""

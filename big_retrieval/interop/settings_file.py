@@ -15,17 +15,11 @@ from big_retrieval.interop.files import read_json
 
 @dataclass(frozen=True)
 class KeyRule:
-    """Rule for one key of a settings file.
+    """Rule for one key of a settings file."""
 
-    Attributes:
-      reason: use of the key, or why it changes nothing.
-      used: True if an importer reads the key.
-      values: values that are harmless if no importer reads the key; None for all values.
-    """
-
-    reason: str
-    used: bool = False
-    values: tuple[Any, ...] | None = None
+    reason: str  # use of the key, or why it changes nothing
+    used: bool = False  # True if an importer reads the key
+    values: tuple[Any, ...] | None = None  # harmless values if unread; None for all
 
     def is_harmless(self, value: Any) -> bool:
         """Returns True if an unread value changes nothing; 0 is not False, but 0 is 0.0."""

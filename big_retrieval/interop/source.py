@@ -24,29 +24,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class CheckpointTower:
-    """One tower of a checkpoint, with its head.
-
-    Attributes:
-      tower: configuration; `class_tokens` and lengths are the checkpoint's.
-      params: path below the tower -> array.
-      head: path below the head -> array; empty without a head.
-      names: used names of the checkpoint, below the prefix of the tower.
-      lexical: configuration of a lexical head; None if `head` is a projection.
-      masked: path below a lexical head -> array, of a masked-language head that is not in use.
-      masked_names: names of the masked-language head in the checkpoint.
-      stats: path below the tower -> running average of a batch norm.
-      head_stats: path below the head -> running average of a batch norm.
-    """
+    """One tower of a checkpoint, with its head; arrays by their path below tower or head."""
 
     kind: Kind
-    tower: Any  # of a `config.Tower`
+    tower: Any  # a `config.Tower` with the checkpoint's class tokens and lengths
     params: Flat
-    head: Flat
-    names: frozenset[str] = frozenset()
-    lexical: Lexical | None = None
-    masked: Flat = field(default_factory=dict)
-    masked_names: tuple[str, ...] = ()
-    stats: Flat = field(default_factory=dict)
+    head: Flat  # empty without a head
+    names: frozenset[str] = frozenset()  # used names, without the prefix
+    lexical: Lexical | None = None  # None if `head` is dense
+    masked: Flat = field(default_factory=dict)  # unused masked-language head
+    masked_names: tuple[str, ...] = ()  # its names in the checkpoint
+    stats: Flat = field(default_factory=dict)  # running averages of batch norms
     head_stats: Flat = field(default_factory=dict)
 
     @property
@@ -74,25 +62,15 @@ class CheckpointTower:
 
 @dataclass(frozen=True)
 class CheckpointContents:
-    """Contents of a checkpoint.
+    """Contents of a checkpoint."""
 
-    Attributes:
-      origin: the file or folder, for messages.
-      parts: "image" and "text", one or both; towers by name for a run.
-      logit_scale: logarithm of the scores' factor, or None.
-      unused: known names that are not imported, as they are not part of the towers.
-      unknown: names that are not in any table.
-      settings: contents of the settings files.
-      spheres: M, number of sub-spheres that the scores of `logit_scale` sum over.
-    """
-
-    origin: str
-    parts: dict[str, CheckpointTower]
-    logit_scale: np.ndarray | None
-    unused: list[str]
-    unknown: list[str]
+    origin: str  # file or folder, for messages
+    parts: dict[str, CheckpointTower]  # "image", "text"; of a run, its towers by name
+    logit_scale: np.ndarray | None  # logarithm of the scores' factor
+    unused: list[str]  # known names that are not imported
+    unknown: list[str]  # names that are not in any table
     settings: Settings = field(default_factory=Settings)
-    spheres: int = 1
+    spheres: int = 1  # M, number of sub-spheres that scores sum over
 
     def pixels(self, part: CheckpointTower) -> Pixels | None:
         """Returns the preparation of images: the settings' or the architecture's."""
