@@ -127,7 +127,7 @@ def test_read_names_arrays_of_networks_that_cannot_be_imported(tmp_path: Path) -
     state = arrays()
     grouped = state | {"layer1.0.conv2.weight": state["layer1.0.conv2.weight"][:, :4]}
     short = {name: x for name, x in state.items() if name != "layer2.0.bn2.running_var"}
-    deep = {name.replace("conv1.weight", "conv1.0.weight"): x for name, x in state.items()}
+    deep = {"conv1.0.weight" if name == "conv1.weight" else name: x for name, x in state.items()}
     for other, path in (
         (grouped, "layer1_0/conv2/kernel"),
         (short, "layer2_0/bn2/var"),

@@ -8,21 +8,15 @@ from big_retrieval.exporting.pytorch.blocks import mean_of_positions
 
 
 class ProjectionHead(nn.Module):
-    """One linear map without bias, the same for all class tokens.
-
-    Args:
-      dim: dimensions of the embeddings; None for no map.
-      spheres: number of blocks that the embedding is cut into; None for no cut.
-      pool: "tower" for the tower's class tokens, "first" or "mean" of its positions.
-    """
+    """One linear map without bias, the same for all class tokens."""
 
     def __init__(
         self,
         *,
         width: int | None = None,
-        dim: int | None = None,
-        spheres: int | None = None,
-        pool: str = "tower",
+        dim: int | None = None,  # None for no map
+        spheres: int | None = None,  # number of blocks of an embedding
+        pool: str = "tower",  # class tokens; or "first", "mean" of positions
     ) -> None:
         super().__init__()
         self.spheres = spheres

@@ -38,13 +38,10 @@ def read_image(
     interpolation: str = "bicubic",
     margin: str = "even",
 ) -> np.ndarray:
-    """Returns the central square of an image, upright and in RGB: uint8 [size, size, 3].
+    """Returns the central square of a file, PIL image or array: RGB uint8 [size, size, 3].
 
-    Args:
-      image: a file, a PIL image, or uint8 [H, W, 3].
-      resize: length in pixels that the short side is resized to first; 0 for `size`.
-      squash: True if both sides are resized to this length.
-      margin: rounding of half a pixel of margin: to "even", or "down".
+    The short side, or both sides with `squash`, are resized to `resize` pixels first (0 for
+    `size`). `margin` rounds half a pixel of margin: to "even", or "down".
     """
     if isinstance(image, np.ndarray):
         image = Image.fromarray(image)

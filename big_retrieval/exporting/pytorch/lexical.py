@@ -19,16 +19,8 @@ TERM_ACTIVATIONS = {  # all map EXCLUDED to 0
 class LexicalHead(nn.Module):
     """Projects all positions [B, L, D] onto the terms, and pools them to [B, V].
 
-    Args:
-      tied: True if terms are rows of the tower's word table, False if the head has a table.
-      some_rows: True if the buffer `rows` selects rows of the word table, False for all rows.
-      words: size of the buffer `term_of`, which has the term of each token id (-1 for none): the
-        gate also keeps the terms of the text. 0 if it does not.
-      transform: activation of a linear layer before the terms; "none" for no such layer.
-      pooling: "max" or "mean" over the positions.
-      pooling_top_k: number of the largest values in a mean; None for all.
-      pool_padding: True if padding takes part.
-      top_k: number of terms that the gate keeps, the largest ones; None for no gate.
+    If `words` is above 0, the gate also keeps the terms of the text: the buffer `term_of` [words]
+    has the term of each token id, -1 for none.
     """
 
     def __init__(
@@ -36,19 +28,19 @@ class LexicalHead(nn.Module):
         *,
         width: int,
         terms: int,
-        tied: bool = True,
-        some_rows: bool = False,
+        tied: bool = True,  # terms are rows of the word table
+        some_rows: bool = False,  # the buffer `rows` selects rows
         words: int = 0,
-        transform: str = "none",
+        transform: str = "none",  # of a linear layer; "none" for no layer
         layer_norm: bool = True,
         epsilon: float = 1e-5,
         use_bias: bool = False,
         activation: str = "log1p_relu",
-        pooling: str = "max",
-        pooling_top_k: int | None = None,
-        pool_padding: bool = False,
+        pooling: str = "max",  # or "mean" over positions
+        pooling_top_k: int | None = None,  # largest values in a mean; None for all
+        pool_padding: bool = False,  # padding takes part
         normalise: bool = False,
-        top_k: int | None = None,
+        top_k: int | None = None,  # terms that the gate keeps; None for no gate
     ) -> None:
         super().__init__()
         self.transform = ACTIVATIONS.get(transform)

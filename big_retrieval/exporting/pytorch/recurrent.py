@@ -15,7 +15,6 @@ class RecurrentText(nn.Module):
 
     Args:
       words: dimensions of a word vector.
-      width: dimensions of the result, half of them from each direction.
       read: "last" for the states at the last word, where the backward GRU has read only this word;
         "mean" for the mean of the states at all words.
     """

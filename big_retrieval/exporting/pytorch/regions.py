@@ -29,12 +29,7 @@ class GraphLayer(nn.Module):
 
 
 class RegionGraphNetwork(nn.Module):
-    """Regions to one vector: graph layers over all regions, then a GRU that reads them in order.
-
-    Args:
-      dim: dimensions of a region's features.
-      normalise_regions: True if projected regions have norm 1 before the graph.
-    """
+    """Regions to one vector: graph layers over all regions, then a GRU that reads them in order."""
 
     def __init__(self, *, dim: int, width: int, depth: int, normalise_regions: bool = True) -> None:
         super().__init__()

@@ -10,10 +10,8 @@ from torch import nn
 class ResidualBlock(nn.Module):
     """Convolutions with batch norms, and a short cut around them.
 
-    Args:
-      inner: channels of the 3 x 3 convolutions.
-      bottleneck: True for convolutions of 1, 3 and 1, with 4 * inner output channels; False for two
-        convolutions of 3, with inner output channels.
+    A bottleneck has convolutions of 1, 3 and 1, with 4 * inner output channels; other blocks have
+    two convolutions of 3, with inner output channels.
     """
 
     def __init__(self, *, inputs: int, inner: int, stride: int, bottleneck: bool) -> None:
@@ -47,10 +45,7 @@ class ResidualBlock(nn.Module):
 class ResidualNetwork(nn.Module):
     """Images to one vector each, the mean over all pixels after the last block.
 
-    Args:
-      stem: channels of the first convolution and inside of the first stage; they double per stage.
-      blocks: number of blocks per stage.
-      bottleneck: see `ResidualBlock`.
+    The first stage has `stem` channels inside; they double per stage.
     """
 
     def __init__(self, *, stem: int, blocks: Sequence[int], bottleneck: bool) -> None:

@@ -16,37 +16,25 @@ from big_retrieval.exporting.pytorch.blocks import (
 
 
 class TextTransformer(nn.Module):
-    """Texts to class tokens, which are copies of the first or the last id, or to all positions.
-
-    Args:
-      positions: rows of the position table.
-      pool: "first" or "last" for the class tokens at this end, "mean" for one mean of all
-        positions, "none" for all positions.
-      norm: "pre" or "post", see `Block`.
-      final_norm: True for a norm after the last layer.
-      causal: True if a position sees only itself and earlier positions.
-      token_types: rows of BERT's table of segments.
-      relative_positions: buckets of the attention's bias by distance; 0 for no such bias.
-      tokens_as_one: True if class tokens together weigh as much as one in attention.
-    """
+    """Texts to class tokens, which are copies of the first or the last id, or to all positions."""
 
     def __init__(
         self,
         *,
         vocab_size: int,
-        positions: int,
+        positions: int,  # rows of the position table
         width: int,
         depth: int,
         heads: int,
         mlp: int,
         class_tokens: int = 1,
-        pool: str = "first",
-        norm: str = "post",
-        final_norm: bool = True,
-        causal: bool = False,
-        token_types: int = 0,
-        relative_positions: int = 0,
-        tokens_as_one: bool = False,
+        pool: str = "first",  # "first", "last": class tokens there; "mean"; "none"
+        norm: str = "post",  # see `Block`
+        final_norm: bool = True,  # after the last layer
+        causal: bool = False,  # a position sees itself and earlier ones
+        token_types: int = 0,  # rows of BERT's table of segments
+        relative_positions: int = 0,  # buckets of the bias by distance
+        tokens_as_one: bool = False,  # class tokens weigh as much as one
         activation: str = "gelu",
         epsilon: float = 1e-5,
     ) -> None:

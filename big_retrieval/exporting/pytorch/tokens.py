@@ -41,28 +41,18 @@ class TextReader:
 
 
 class Tokenizer:
-    """Texts to ids of word pieces.
-
-    Args:
-      file: path of tokenizer.json.
-      start: token ids before every text.
-      end: token ids after every text.
-      between: token ids between a title and a text.
-      stop: id at which a text ends; None for no such id.
-      standalone: special tokens that count only between white space.
-      clean: function that cleans texts first.
-    """
+    """Texts to ids of word pieces."""
 
     def __init__(
         self,
-        file: Path,
+        file: Path,  # tokenizer.json
         *,
-        start: tuple[int, ...] = (),
-        end: tuple[int, ...] = (),
-        between: tuple[int, ...] = (),
+        start: tuple[int, ...] = (),  # ids before every text
+        end: tuple[int, ...] = (),  # ids after every text
+        between: tuple[int, ...] = (),  # ids between title and text
         pad: int = 0,
-        stop: int | None = None,
-        standalone: tuple[str, ...] = (),
+        stop: int | None = None,  # id at which a text ends
+        standalone: tuple[str, ...] = (),  # special tokens only between white space
         clean: Callable[[str], str] = str,
     ) -> None:
         self.start, self.end, self.between, self.pad = start, end, between, pad

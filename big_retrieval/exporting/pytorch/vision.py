@@ -7,30 +7,22 @@ from big_retrieval.exporting.pytorch.blocks import Blocks, weigh_as_one
 
 
 class VisionTransformer(nn.Module):
-    """Images to class tokens, or to their patches.
-
-    Args:
-      positions: number of class tokens and patches.
-      patch: side of a patch in pixels.
-      pool: "first": class tokens; "mean": mean of the patches; "none": all patches.
-      norm_first: True for a norm before the first layer.
-      tokens_as_one: True if class tokens together weigh as much as one in attention.
-    """
+    """Images to class tokens, or to their patches."""
 
     def __init__(
         self,
         *,
-        positions: int,
-        patch: int,
+        positions: int,  # class tokens and patches
+        patch: int,  # side in pixels
         width: int,
         depth: int,
         heads: int,
         mlp: int,
         class_tokens: int = 1,
-        pool: str = "first",
-        norm_first: bool = True,
+        pool: str = "first",  # "first": class tokens; "mean", "none": of patches
+        norm_first: bool = True,  # before the first layer
         patch_bias: bool = False,
-        tokens_as_one: bool = False,
+        tokens_as_one: bool = False,  # class tokens weigh as much as one
         activation: str = "gelu",
         epsilon: float = 1e-5,
     ) -> None:
