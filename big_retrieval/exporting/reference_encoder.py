@@ -56,8 +56,8 @@ def work(folder: str, request: Any, inputs: str, outputs: str) -> dict[str, str]
         "transformers": with_transformers,
         "sentence-transformers": with_sentence_transformers,
         "open_clip": with_open_clip,
-        "torch": with_torch,
-        "onnx": with_onnx,
+        "torch": with_program,
+        "onnx": with_program,
         "onnx files": write_onnx_files,
     }[request["to"]]
     if request["to"] != "onnx":
@@ -214,28 +214,13 @@ def with_open_clip(folder: str, request: Any) -> Encode:
     return encode
 
 
-def with_torch(folder: str, request: Any) -> Encode:
-    """Opens a folder with its model.py."""
-    library("torch")
-    return by_modality(program(folder, "model").RetrievalModel.load(folder), request)
-
-
-def with_onnx(folder: str, request: Any) -> Encode:
-    """Opens a folder of ONNX files."""
-    library("onnxruntime")
-    return by_modality(program(folder, "encode").OnnxModel(folder), request)
-
-
-def program(folder: str, name: str) -> Any:
-    """Imports a Python file of a folder."""
-    spec: Any = importlib.util.spec_from_file_location(name, f"{folder}/{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def by_modality(model: Any, request: Any) -> Encode:
-    """Encodes with the methods of model.py or encode.py; class tokens become one row."""
+def with_program(folder: str, request: Any) -> Encode:
+    """Opens a folder with its model.py or encode.py; class tokens become one row."""
+    if request["to"] == "onnx":
+        library("onnxruntime")
+        model = program(folder, "encode").OnnxModel(folder)
+    else:
+        model = program(folder, "model").RetrievalModel.load(folder)
 
     def encode(field: str, values: Any) -> Any:
         modality = request["modalities"][field]
@@ -248,6 +233,14 @@ def by_modality(model: Any, request: Any) -> Encode:
         return embeddings.reshape(len(embeddings), -1)
 
     return encode
+
+
+def program(folder: str, name: str) -> Any:
+    """Imports a Python file of a folder."""
+    spec: Any = importlib.util.spec_from_file_location(name, f"{folder}/{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def write_onnx_files(folder: str, request: Any) -> Encode:
@@ -286,7 +279,7 @@ def write_onnx_files(folder: str, request: Any) -> Encode:
             dynamic_shapes=axes, verbose=False,
         )  # fmt: skip
         written.save(f"{folder}/{graph['file']}")
-    return by_modality(model, request)
+    return lambda field, values: None  # a request for files has no inputs
 
 
 if __name__ == "__main__":
