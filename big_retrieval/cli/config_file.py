@@ -31,11 +31,7 @@ NO_ENTRY = (
 
 
 def read_config(options: "ConfigOptions") -> Config:
-    """Returns the typed configuration of a command line.
-
-    Raises:
-      UserError: --config is missing, or a key has a bad value.
-    """
+    """Returns the typed configuration of a command line."""
     if options.config is None:
         raise UserError(
             "--config is missing. Use --config=quickstart, or train on your data with "

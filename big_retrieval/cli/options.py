@@ -77,11 +77,7 @@ class CommandFlag:
         return self.field.default is factory is dataclasses.MISSING
 
     def convert(self, texts: Sequence[str]) -> Any:
-        """Returns the value for the texts of all occurrences; without `repeated` the last counts.
-
-        Raises:
-          UserError: a text has another type, or its value is out of range.
-        """
+        """Returns the value for all texts of a flag; the last counts, or with `repeated` all."""
         name, text, low, high = f"--{self.name}", texts[-1], self.details.low, self.details.high
         if typing.get_origin(self.type) is tuple:
             return tuple(texts) if self.details.repeated else split_list(name, text)
@@ -130,14 +126,10 @@ def parse(
     """Returns the options of a command line.
 
     Args:
-      cls: dataclass of the options.
       argv: flags and words, without the program.
-      prefix: as in `fields_of`.
+      prefix: text before each name, such as "data.".
       command: name of the command, for messages.
       partial: True sets required flags that are missing to None, as --help does.
-
-    Raises:
-      UserError: an unknown, malformed or missing flag, or too many words.
     """
     by_name = {flag.name: flag for flag in flags_of(cls, prefix)}
     takers = [x for x in fields_of(cls) if x.details.words or x.details.keys]
@@ -221,11 +213,7 @@ def _take_words(
 
 
 def only_one(options: Any, *names: str, required: bool = False) -> str:
-    """Returns the name of the only flag that is set, or "".
-
-    Raises:
-      UserError: several flags are set, or none with `required`.
-    """
+    """Returns the only flag that is set, or ""; rejects several, and with `required` none."""
     present = [name for name in names if getattr(options, name)]
     if len(present) > 1:
         raise UserError(f"--{present[0]} and --{present[1]} are both given. Keep one of them.")

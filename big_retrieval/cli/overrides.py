@@ -58,11 +58,7 @@ def parse_overrides(arguments: Sequence[str]) -> list[Override]:
 
 
 def apply_overrides(config: Any, overrides: Sequence[Override]) -> None:
-    """Sets the keys of a config file's ConfigDict.
-
-    Raises:
-      UserError: names the key that does not exist, or whose value has another type.
-    """
+    """Sets the keys of a config file's ConfigDict; a UserError names an unknown or wrong key."""
     for override in overrides:
         _add_entry(config, override.path)
         with _naming(override):
@@ -127,11 +123,7 @@ def _value(override: Override, kind: Any) -> Any:
 
 
 def _add_entry(config: Any, names: Sequence[str]) -> None:
-    """Adds an entry that only the command line names, if all new entries of its group are alike.
-
-    These groups are `init`, `optimizer.groups`, `optimizer.phases`, and `trackers`, whose names are
-    types.
-    """
+    """Adds a new entry of `init`, `trackers`, or the optimizer's `groups` and `phases`."""
     cls: Any = Config
     node: Any = config
     while len(names) > 1 and dataclasses.is_dataclass(cls):

@@ -17,9 +17,6 @@ def parse_value(name: str, text: str, kind: Any) -> Any:
 
     Args:
       name: flag or key, for the error message.
-
-    Raises:
-      UserError: the text is not of this type.
     """
     if kind in (str, Path):
         return kind(text)

@@ -58,7 +58,6 @@ autoload -Uz bashcompinit && bashcompinit
 
 
 def bash(options: CommonOptions) -> None:
-    """Prints the script for bash."""
     print(bash_script(), end="")
 
 

@@ -49,7 +49,6 @@ def program_figures(program: Program, schedules: Path | None = None) -> dict[str
         "wire_bytes_by_collective": program.wire_bytes,
         "loops_of_unknown_length": program.unknown_loops,
         "largest_arrays": _arrays(program.arrays),
-        "most_padded_arrays": _arrays(program.padded_arrays),
     }
 
 

@@ -62,7 +62,6 @@ class Program:
     collectives: list[Collective]  # exchanges between devices
     # The largest array types, by padded bytes; without arrays in the TPU's VMEM
     arrays: list[Array]
-    padded_arrays: list[Array]  # the array types with the most padding
     unknown_loops: int  # number of loops without a known trip count, counted as one iteration
 
     @property
@@ -87,7 +86,6 @@ def read_program(text: str) -> Program:
         if estimate and visit.instruction.opcode not in _CONTROL:
             cycles[part_of(visit.instruction.op_name)] += int(estimate[1]) * visit.trips
     arrays = _arrays(visits)
-    wasted = sorted(arrays, key=lambda array: array.bytes - array.padded_bytes)
     return Program(
         cycles=cycles.total() if cycles else None,
         cycles_by_part=dict(cycles.most_common()),
@@ -95,7 +93,6 @@ def read_program(text: str) -> Program:
         kernels=[kernel for visit in visits if (kernel := _kernel(visit))],
         collectives=collectives(module),
         arrays=sorted(arrays, key=lambda array: -array.padded_bytes)[:MAX_ARRAYS],
-        padded_arrays=[array for array in wasted[:MAX_ARRAYS] if array.padded_bytes > array.bytes],
         unknown_loops=sum(
             visit.instruction.opcode == "while"
             and trip_count(module, visit.computation, visit.instruction) is None

@@ -38,12 +38,7 @@ def header(dtype: Any, shape: tuple[int, ...]) -> bytes:
 
 
 class ArrayWriter:
-    """A new .npy file to append rows to.
-
-    Attributes:
-      rows: number of rows so far.
-      shape: shape of one row; () for numbers.
-    """
+    """A new .npy file to append `rows` of a `shape` to; () for numbers."""
 
     def __init__(self, path: Path, dtype: Any, shape: tuple[int, ...] = ()):
         self._dtype, self.shape, self.rows = np.dtype(dtype), shape, 0

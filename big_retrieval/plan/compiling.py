@@ -56,10 +56,5 @@ def _compile(parts: BuiltModel, step: Step) -> dict[str, Any]:
 def _too_large(total: int) -> dict[str, Any]:
     sizes = ("argument_bytes", "temp_bytes", "output_bytes", "wire_bytes")
     unknown = (*sizes, "cycles", "kernel_cycles", "kernel_calls", "unestimated_cycles")
-    empty = {
-        "largest_arrays": [],
-        "most_padded_arrays": [],
-        "unestimated": [],
-        "wire_bytes_by_collective": {},
-    }
+    empty = {"largest_arrays": [], "unestimated": [], "wire_bytes_by_collective": {}}
     return {**dict.fromkeys(unknown), **empty, "total_bytes": total}

@@ -58,15 +58,10 @@ def _memory(plan: dict[str, Any]) -> list[str]:
 
 
 def _arrays(plan: dict[str, Any]) -> list[str]:
-    compiler, lines = plan["compiler"] or {}, []
-    for key, title in (
-        ("largest_arrays", "largest arrays of a step (they need not exist at the same time)"),
-        ("most_padded_arrays", "arrays with the most padding, as whole tiles take more bytes"),
-    ):
-        arrays = compiler.get(key) or []
-        rows = [(a["type"], _stored(a), _short(a["origin"])) for a in arrays]
-        lines += [title, *_columns(rows)] if rows else []
-    return lines
+    arrays = (plan["compiler"] or {}).get("largest_arrays") or []
+    rows = [(a["type"], _stored(a), _short(a["origin"])) for a in arrays]
+    title = "largest arrays of a step (they need not exist at the same time)"
+    return [title, *_columns(rows)] if rows else []
 
 
 def _stored(array: dict[str, Any]) -> str:

@@ -113,10 +113,7 @@ def workers() -> Iterator[Path | None]:
 
 
 def publish(path: str | os.PathLike[str]) -> None:
-    """From now on, also writes every note of this process into a new file.
-
-    The file is mapped into memory, so that its content outlives a process that is killed.
-    """
+    """Also writes all notes of this process into a new file, which outlives a killed process."""
     global _board
     _board = _Board(path)
 

@@ -49,7 +49,7 @@ def test_closed_pipe_becomes_the_null_device(pipe: tuple[int, int], log: bool) -
 
 def test_control_characters_are_escaped(pipe: tuple[int, int]) -> None:
     reader, writer = pipe
-    stream = screen._guarded(None, 1, False)
+    stream: Any = screen._guarded(None, 1, False)
     stream = type(stream)(io.BufferedWriter(_Guarded(writer, log=False)), encoding="utf-8")
     print("\x1b]0;title\x07 \x9b2J \x7f\b a\rb", "tab\t é ✓ 🙂", file=stream, flush=True)
     print("\r 1 of 2", end="", file=stream, flush=True)  # a line that is written over

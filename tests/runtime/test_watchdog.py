@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import jax
@@ -92,7 +93,7 @@ def test_watchdog_waits_for_compilations(tmp_path: Path, monkeypatch: pytest.Mon
 
     assert compiler.__file__.endswith(watchdog.COMPILER)
     code = slow.__code__.replace(co_filename=compiler.__file__)  # as on jax's own stack
-    slow = type(slow)(code, slow.__globals__, closure=slow.__closure__)
+    slow = FunctionType(code, slow.__globals__, closure=slow.__closure__)
     fired = Fired()
     with Watchdog(tmp_path, 0.2, end=fired):
         activity.beat(1)
