@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from big_retrieval.cli.option_groups import ConfigOptions, PretrainedOptions
-from big_retrieval.errors import UserError
+from big_retrieval.runtime.building import check_free
 
 log = logging.getLogger(__name__)
 LOG = True
@@ -33,8 +33,7 @@ def main(options: ImportOptions) -> None:
         from big_retrieval.interop.model import import_model
         from big_retrieval.train.checkpoint import write_model
 
-        if out.exists() and any(out.iterdir()):
-            raise UserError(f"--out {out} exists and is not empty. Choose a new folder.")
+        check_free(out)
         like = options.load_config() if options.config is not None else None
         model = import_model(options.from_, like=like, **options.model_flags())
         write_model(model, out)
