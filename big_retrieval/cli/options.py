@@ -203,7 +203,6 @@ def _take_keys(argv: Sequence[str], name: str) -> tuple[list[str], tuple[str, ..
 def _take_words(
     words: Sequence[str], takers: Sequence[CommandFlag], options: dict[str, Any], command: str
 ) -> None:
-    """Gives the words that are not flags to the field that takes them."""
     taker = next((x for x in takers if x.details.words), None)
     max_words = taker.details.words if taker else 0
     if len(words) > max_words:

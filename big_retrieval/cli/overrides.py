@@ -92,7 +92,6 @@ def _naming(override: Override) -> Iterator[None]:
 
 
 def _group(config: Any, path: Sequence[str]) -> Any:
-    """Returns the group that has the last key of a path."""
     return functools.reduce(operator.getitem, path[:-1], config)
 
 

@@ -37,7 +37,6 @@ def main(options: ConfigsOptions) -> None:
 
 
 def _compare(names: Sequence[str]) -> None:
-    """Prints a column of hyper-parameters for each config."""
     from big_retrieval import config as configs
     from big_retrieval.cli.config_file import run_config_file
     from big_retrieval.report.hyper_parameters import hyper_parameters

@@ -71,7 +71,6 @@ def main(options: EvaluateOptions) -> None:
 
 
 def _evaluate(options: EvaluateOptions, mode: str, folder: Path | None) -> None:
-    """Evaluates and prints; writes the results into the folder, if any."""
     from big_retrieval.config import schema
     from big_retrieval.io.durable import write_bytes
     from big_retrieval.io.manifest import to_json

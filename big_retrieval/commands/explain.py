@@ -105,7 +105,6 @@ def _explain_lexical(model: Any, options: ItemOptions) -> None:
 
 
 def _explain_dense(model: Any, options: ItemOptions) -> None:
-    """Shows Grad-CAM of every text with every image."""
     from big_retrieval.explain.attributions import gradcam, lines, write
 
     texts, images = [*options.text], [*options.image]
@@ -178,7 +177,6 @@ def _check_drawing(out: Path | None) -> None:
 
 
 def _show(parts: list, words: int, out: Path | None, title: str, reading: str = "") -> None:
-    """Prints listings, and writes them into a folder."""
     from big_retrieval.explain import pictures
     from big_retrieval.explain.pages import listing_table, write_listings
 

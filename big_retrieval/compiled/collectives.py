@@ -151,14 +151,12 @@ def _is_product(instruction: Instruction) -> bool:
 
 
 def _passed_bytes(computation: Computation, instruction: Instruction) -> int:
-    """Returns the bytes of the operands and results of an instruction."""
     operands = (computation.instructions.get(name) for name in instruction.operands)
     types = [instruction.type, *(operand.type for operand in operands if operand is not None)]
     return sum(map(shape_bytes, types))
 
 
 def _group(attributes: str, devices: int) -> int:
-    """Returns the number of devices that take part together."""
     listed, iota = _GROUPS.search(attributes), _IOTA_GROUPS.search(attributes)
     named = _MESH_GROUPS.search(attributes)
     if named:

@@ -237,7 +237,6 @@ def _comparison(module: Module, condition: Computation) -> tuple[str, int, int] 
 
 
 def _constant(computation: Computation, name: str) -> int | None:
-    """Returns the value of an integer constant, also through a copy."""
     instruction = computation.instructions.get(name)
     while instruction is not None and instruction.opcode in ("copy", "bitcast"):
         instruction = computation.instructions.get(instruction.operands[0])
@@ -276,7 +275,6 @@ def _split_type(text: str) -> tuple[str, str]:
 
 
 def _closing(text: str) -> int:
-    """Returns the position of the parenthesis that closes the one at the start of a text."""
     depth = 0
     for match in _PARENTHESIS.finditer(text):
         depth += 1 if match[0] == "(" else -1

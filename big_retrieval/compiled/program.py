@@ -141,7 +141,6 @@ def _kernel(visit: Visit) -> Kernel | None:
 
 
 def _arrays(visits: Iterable[Visit]) -> list[Array]:
-    """Returns the array types of all results in the device's main memory."""
     found: dict[str, Array] = {}
     for visit in visits:
         opcode = visit.instruction.opcode

@@ -116,8 +116,6 @@ class MappedFile:
 
 
 class _Descriptor:
-    """Open file, closed with the last reference."""
-
     def __init__(self, path: str):
         self.number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 

@@ -178,7 +178,6 @@ def newest_intact(root: Path, step: int | None = None, first: int | None = None)
 
 
 def _candidates(root: Path, step: int | None, first: int | None) -> list[Path]:
-    """Returns the checkpoint folders to try, in order."""
     complete = complete_steps(root)
     if (root / MANIFEST).is_file() and (step is None or root.name == str(step)):
         return [root]

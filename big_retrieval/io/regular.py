@@ -87,7 +87,6 @@ def check_zip(path: str | os.PathLike[str]) -> None:
 
 
 def _max_unpacked(size: int) -> int:
-    """Returns the maximum unpacked bytes of a packed file."""
     return max(MAX_UNPACKED, MAX_RATIO * size)
 
 

@@ -112,7 +112,6 @@ def _content(path: str) -> str:
 
 
 def _machine() -> tuple[str, str]:
-    """Returns `Owner.boot` and `Owner.namespace` of this process."""
     try:
         namespace = os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -233,7 +232,6 @@ class Lease:
         return current == content
 
     def release(self) -> None:
-        """Removes the file if it holds this lease."""
         content = read_lease(self.path)
         if content is not None and self._is_ours(content):
             self.remove(self.path, content)

@@ -176,7 +176,6 @@ class Lock:
         return f"Cannot write {self._flag} {self._of}: {error.strerror}. Choose another."
 
     def _keep(self) -> None:
-        """Renews the lease until the lock is released or lost."""
         while not self._closed.wait(TICK):
             if time.clock_gettime(_AWAKE) - self._renewed >= HEARTBEAT:
                 self._verify(renew=True)
@@ -227,7 +226,6 @@ class Lock:
             self._on_loss(self._loss)
 
     def release(self) -> None:
-        """Removes the lock, if this process still has it."""
         if os.getpid() != self._lease.owner.pid:
             return
         with self._guard:

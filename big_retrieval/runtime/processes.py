@@ -129,7 +129,6 @@ class ProcessGroup:
             sys.stdout.buffer.flush()
 
     def terminate(self) -> None:
-        """Sends SIGTERM to the processes that still run."""
         for process in self.processes:
             if process.poll() is None:
                 process.terminate()
@@ -148,7 +147,6 @@ class ProcessGroup:
         self._first_log.close()
 
     def last_lines(self, process_index: int, count: int = 12) -> str:
-        """Returns the end of a log."""
         text = self._options.log_file(process_index).read_text(errors="replace")[-10_000:]
         return "\n".join(f"  {process_index} | {line[:300]}" for line in text.splitlines()[-count:])
 

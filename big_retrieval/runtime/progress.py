@@ -46,8 +46,6 @@ def progress_bar(
 
 
 class _LogStream:
-    """Stream that writes each state of a bar as a line."""
-
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 

@@ -221,7 +221,6 @@ def _file(folder: Path, process: int) -> Path:
 
 
 def _innermost(thread: int, is_match: Callable[[str], bool]) -> FrameType | None:
-    """Returns the innermost frame of a thread whose file matches."""
     frame = sys._current_frames().get(thread)
     while frame is not None and not is_match(frame.f_code.co_filename):
         frame = frame.f_back
@@ -244,12 +243,11 @@ def _reading() -> str:
 
 
 def _compiling(thread: int) -> bool:
-    """Returns True if jax compiles in a thread."""
     return _innermost(thread, lambda file: file.endswith(COMPILER)) is not None
 
 
 def _within(seconds: float, function: Callable[[], Any]) -> Any:
-    """Returns the function's result, or None if it takes too long."""
+    """Returns the function's result; None after `seconds`."""
     out: list[Any] = []
     thread = threading.Thread(target=lambda: out.append(function()), daemon=True)
     thread.start()
