@@ -1,7 +1,6 @@
 """The trackers of the package: TensorBoard, W&B and MLflow."""
 
 import importlib
-import importlib.metadata
 import importlib.util
 import itertools
 import logging
@@ -184,7 +183,7 @@ class Mlflow(Tracker):
     name: str = ""  # of the run; empty for the name of the run folder
 
     def check(self, config: Config, path: str) -> Iterator[str]:
-        yield from _missing_package("mlflow", path, least=3)
+        yield from _missing_package("mlflow", path)
 
     def open(self, run: TrackedRun) -> OpenTracker:
         return _MlflowRun(self, run)
@@ -257,18 +256,8 @@ def _allowed_name(name: str) -> str:
     return re.sub(r"[^\w\-./: ]", "_", name.replace("@", "_at_"), flags=re.ASCII)
 
 
-def _missing_package(package: str, path: str, least: int = 0) -> Iterator[str]:
-    """Yields an error message if a package is missing, or older than a major version."""
+def _missing_package(package: str, path: str) -> Iterator[str]:
+    """Yields an error message if a package is missing."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:  # or a folder of this name, such as W&B's
         yield f"{path} needs the package {package}, which is missing: pip install {package}."
-        return
-    try:
-        version = importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:  # for example mlflow-skinny
-        return
-    if int(version.partition(".")[0]) < least:
-        yield (
-            f"{path} needs {package} {least} or later, not {version}: "
-            f"pip install -U '{package}>={least}'."
-        )

@@ -1,16 +1,27 @@
-"""N devices = 1 device: the same records, and losses that agree to 1e-5 over 20 steps."""
+"""N devices = 1 device: equal records, and losses that agree to 1e-5 over 20 steps."""
 
 import os
 import socket
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import jax
 import pytest
 
 from big_retrieval.train.loop import train
-from tests.helpers import ROOT, command, environment, losses, mesh_keys, results, rows, tiny
-from tests.train.runs import ALL_AXES, ONE, assert_close_run
+from tests.helpers import (
+    ROOT,
+    command,
+    environment,
+    losses,
+    mesh_keys,
+    results,
+    rows,
+    start,
+    tiny,
+)
+from tests.train.runs import ALL_AXES, assert_close_run
 
 pytestmark = pytest.mark.usefixtures("one_model")
 
@@ -21,33 +32,28 @@ FLAGS = [
     *["--config.batch_size=16", "--config.data.count=200", "--config.evals.test.data.count=64"],
     *["--config.towers.image.depth=1", "--config.towers.text.depth=1"],
     *["--config.evals.colours.data.count=64", "--config.report=False"],
-    # The model is worse again at the end: both restore the parameters of an earlier step.
+    # The model is worse at the end: both runs restore the parameters of an earlier step.
     *["--config.best_metric=retrieval/test/rsum", "--config.final_weights=best"],
     "--config.eval_every=10",
 ]
 
 
 def agree(found: Path, expected: Path) -> None:
-    """Same records in every batch, losses within 1e-5."""
+    """Asserts equal records in every batch, and losses within 1e-5."""
     assert [r["records"] for r in rows(found)] == [r["records"] for r in rows(expected)]
     assert_close_run(found, expected)
     assert len(losses(found)) == STEPS
 
 
-@pytest.fixture(scope="module")
-def single(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run on one device."""
-    workdir = tmp_path_factory.mktemp("single")
-    train(tiny(total_steps=STEPS, checkpoint_every=STEPS), workdir, ONE)
-    return workdir
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("axes", [mesh_keys(data=8), ALL_AXES, mesh_keys(data=1, fsdp=4, tensor=2)])
-def test_eight_devices(single: Path, tmp_path: Path, axes: dict[str, int]) -> None:
-    train(tiny(total_steps=STEPS, checkpoint_every=STEPS, **axes), tmp_path)
+def test_eight_devices_equal_one(
+    trained: Callable[..., Path], tmp_path: Path, axes: dict[str, int]
+) -> None:
+    length = {"total_steps": STEPS, "checkpoint_every": STEPS}
+    train(tiny(**length, **axes), tmp_path)
     assert results(tmp_path)["devices"] == 8
-    agree(tmp_path, single)
+    agree(tmp_path, trained(tiny(**length)))
 
 
 def free_port() -> int:
@@ -56,34 +62,22 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def processes(
+def start_processes(
     python: list[str], workdir: Path, count: int, devices: int, *flags: str
 ) -> list[subprocess.Popen[str]]:
-    """Starts the same command in several processes that find each other."""
-    address = f"127.0.0.1:{free_port()}"
-    started = []
-    for number in range(count):
-        env = environment(
-            devices,
-            JAX_COORDINATOR_ADDRESS=address,
-            JAX_NUM_PROCESSES=str(count),
-            JAX_PROCESS_ID=str(number),
-        )
-        args = command("main", QUICK, f"--workdir={workdir}", *flags, python=python)
-        started.append(
-            subprocess.Popen(
-                args, cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-            )
-        )
-    return started
+    """Starts a command in several processes that form one run."""
+    args = command("main", QUICK, f"--workdir={workdir}", *flags, python=python)
+    keys = {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{free_port()}", "JAX_NUM_PROCESSES": str(count)}
+    envs = [environment(devices, **keys, JAX_PROCESS_ID=str(index)) for index in range(count)]
+    return [start(args, **env) for env in envs]
 
 
 @pytest.mark.slow
-def test_two_processes_of_four_devices(tmp_path: Path, warm_python: list[str]) -> None:
+def test_two_processes_equal_one(tmp_path: Path, warm_python: list[str]) -> None:
     env = environment(1)
     one = command("main", QUICK, f"--workdir={tmp_path / 'one'}", *FLAGS, python=warm_python)
     subprocess.run(one, cwd=ROOT, env=env, check=True, capture_output=True, timeout=600)
-    pair = processes(warm_python, tmp_path / "two", 2, 4, *FLAGS, "--config.microbatch=8")
+    pair = start_processes(warm_python, tmp_path / "two", 2, 4, *FLAGS, "--config.microbatch=8")
     try:
         outputs = [process.communicate(timeout=600)[0] for process in pair]
     finally:
@@ -92,15 +86,15 @@ def test_two_processes_of_four_devices(tmp_path: Path, warm_python: list[str]) -
     assert [process.returncode for process in pair] == [0, 0], outputs
     assert results(tmp_path / "two")["devices"] == 8
     assert "finished" in outputs[0]
-    assert "step" not in outputs[1]  # the first process speaks for all
+    assert "step" not in outputs[1]  # only the first process logs
     agree(tmp_path / "two", tmp_path / "one")
     one, two = results(tmp_path / "one"), results(tmp_path / "two")
     assert one["evaluated_step"] == two["evaluated_step"] == 10
     for name in one:
         if "R@" in name or "accuracy" in name:
-            assert abs(one[name] - two[name]) < 0.011, name  # a near-tie may fall the other way
+            assert abs(one[name] - two[name]) < 0.011, name  # near-ties may differ
 
 
-def test_environment_is_as_the_tests_need_it() -> None:
+def test_environment_has_eight_devices() -> None:
     assert jax.device_count() == 8
     assert int(os.environ["NPROC"]) >= 8

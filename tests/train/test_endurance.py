@@ -1,4 +1,4 @@
-"""A run holds no more after many steps than after few."""
+"""The resources of a run do not grow with its steps."""
 
 from pathlib import Path
 
@@ -8,11 +8,8 @@ from benchmarks import endurance
 
 
 @pytest.mark.slow
-def test_nothing_that_a_run_holds_grows_with_its_steps(tmp_path: Path) -> None:
-    """With a data worker, twenty evaluations, forty checkpoints and TensorBoard.
-
-    How long anything takes does not count, and neither does /dev/shm, which other processes use.
-    """
+def test_resources_do_not_grow_with_steps(tmp_path: Path) -> None:
+    """With a data worker, twenty evaluations, forty checkpoints and TensorBoard."""
     samples = endurance.train(400, 20, tmp_path, evaluations=20, checkpoints=40)
     warm, late = samples[5:12], samples[-8:-1]
     for name, slack in (("threads", 4), ("files", 12), ("children", 0), ("arrays", 20)):

@@ -1,4 +1,4 @@
-"""`final_weights = "best"`: the numbers of the end are those of the best checkpoint."""
+"""`final_weights = "best"`: the final metrics come from the best checkpoint."""
 
 import re
 from pathlib import Path
@@ -22,7 +22,7 @@ from tests.train.runs import ONE
 pytestmark = pytest.mark.usefixtures("one_model")
 
 METRIC = "retrieval/val/rsum"
-SCRIPT = (1.0, 3.0, 2.0, 0.0)  # of the evaluations at the steps 2, 4, 6 and 8
+SCRIPT = (1.0, 3.0, 2.0, 0.0)  # metric at the steps 2, 4, 6 and 8
 
 
 def config(**changes: Any) -> configs.Config:
@@ -38,7 +38,7 @@ def config(**changes: Any) -> configs.Config:
 
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
-    """Gives the sum of recalls of each new set of weights as `SCRIPT` has it."""
+    """Replaces the metric of each new set of weights by the next value of `SCRIPT`."""
     seen: dict[str, float] = {}
     run = configs.Retrieval.run
 
@@ -55,7 +55,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
 
 
 def numbers(found: dict[str, Any]) -> dict[str, float]:
-    """What the evaluators found."""
+    """Returns the evaluators' metrics."""
     return {name: value for name, value in found.items() if name.startswith("retrieval/")}
 
 
@@ -93,8 +93,8 @@ def test_the_best_checkpoint_is_evaluated_at_the_end(
     assert list(read_rows(run / "metrics.jsonl")) == rows
 
 
-def test_what_runs_after_the_last_step() -> None:
-    """The evaluator at the end only runs on the last step where the best is chosen by it."""
+def test_due_evaluators_of_the_last_step() -> None:
+    """An evaluator without an interval runs at the last step only if it chooses the best."""
     assert due(config(final_weights="last"), 8, 8, False) == {"retrieval/val", "retrieval/test"}
     assert due(config(), 8, 8, False) == {"retrieval/val"}
     of_test = config(best_metric="retrieval/test/rsum")

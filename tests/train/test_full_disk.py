@@ -1,4 +1,4 @@
-"""A full disk ends a run with one sentence, and what was saved before it is still there."""
+"""A full disk ends a run with one error message, and keeps earlier files."""
 
 import os
 import re
@@ -30,7 +30,7 @@ FULL = (
 )
 
 
-def test_a_failed_save_names_folder_and_space_and_leaves_the_older_checkpoint(
+def test_failed_save_names_folder_and_space_and_keeps_the_older_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state: Any = {"a": np.zeros(3)}
@@ -58,9 +58,9 @@ def test_a_failed_save_names_folder_and_space_and_leaves_the_older_checkpoint(
     assert manifest.complete_steps(checkpoints.root) == [1, 3]
 
 
-@pytest.mark.parametrize(("words", "told"), [("Event loop is closed", False), ("a bug", True)])
-def test_what_a_failed_save_leaves_in_other_threads_is_not_told(
-    words: str, told: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("words", "shown"), [("Event loop is closed", False), ("a bug", True)])
+def test_errors_of_orbaxs_event_loop_are_not_shown(
+    words: str, shown: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "unraisablehook", levels._unraisable)
 
@@ -69,10 +69,10 @@ def test_what_a_failed_save_leaves_in_other_threads_is_not_told(
             raise RuntimeError(words)
 
     Bad()
-    assert (words in capsys.readouterr().err) == told
+    assert (words in capsys.readouterr().err) == shown
 
 
-def test_reasons_are_short_and_space_is_known_before_a_file_exists(tmp_path: Path) -> None:
+def test_reason_is_short_and_free_space_needs_no_file(tmp_path: Path) -> None:
     assert reason(ValueError(FULL)) == "No space left on device"
     assert reason(OSError(13, "Permission denied")) == "Permission denied"
     assert reason(UserError("a sentence.")) == "a sentence"
@@ -109,7 +109,7 @@ def test_the_remedy_depends_on_the_error(problem: Exception, words: str) -> None
     ],
     ids=lambda problem: f"{type(problem).__name__} {problem}"[:30],
 )
-def test_a_command_whose_output_does_not_fit_names_it(tmp_path: Path, problem: Exception) -> None:
+def test_command_names_the_output_that_does_not_fit(tmp_path: Path, problem: Exception) -> None:
     out = tmp_path / "out"
     words = "Disk quota exceeded" if "quota" in str(problem) else "No space left on device"
     sentence = rf"Cannot write {out}: {words} \(.* are free\)\. Make room for it, then repeat "
@@ -122,9 +122,7 @@ def test_a_command_whose_output_does_not_fit_names_it(tmp_path: Path, problem: E
         raise ValueError("a bug")
 
 
-def test_files_that_cannot_be_written_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_write_bytes_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(handle: int) -> None:
         raise OSError(28, "No space left on device")
 
@@ -146,7 +144,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.slow
-def test_a_run_on_a_full_disk_ends_with_one_sentence_and_goes_on_with_more_space(
+def test_run_on_a_full_disk_ends_with_one_error_and_resumes_with_more_space(
     small: Path, warm_python: list[str]
 ) -> None:
     run = command(
@@ -178,7 +176,7 @@ def test_a_run_on_a_full_disk_ends_with_one_sentence_and_goes_on_with_more_space
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [["data", "convert", "--config=quickstart"], ["export"]])
-def test_commands_on_a_full_disk_end_with_one_sentence(
+def test_commands_on_a_full_disk_end_with_one_error(
     small: Path, words: list[str], tmp_path: Path, warm_python: list[str]
 ) -> None:
     if words == ["export"]:
@@ -190,8 +188,8 @@ def test_commands_on_a_full_disk_end_with_one_sentence(
         cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     assert found.returncode == 2
-    told = f"error: Cannot write {small / 'out'}: No space left on device ("
-    assert found.stderr.splitlines()[-1].startswith(told), found.stderr
+    message = f"error: Cannot write {small / 'out'}: No space left on device ("
+    assert found.stderr.splitlines()[-1].startswith(message), found.stderr
 
 
 def test_a_file_system_without_space_is_full(monkeypatch: pytest.MonkeyPatch) -> None:

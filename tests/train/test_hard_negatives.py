@@ -1,4 +1,4 @@
-"""One batch with hard negatives: the loss by hand, and what does not count."""
+"""One batch with hard negatives: the loss by hand, and padding that does not count."""
 
 import functools
 from typing import Any
@@ -23,7 +23,7 @@ LEXICAL = configs.Lexical(activation="elu1p", top_k=4, keep_input_terms=True)
 
 
 def config(loss: Any, head: Any, pool: str, count: int = EXTRA) -> Config:
-    """Two encoders, one a side."""
+    """Two encoders, one per side."""
     size = {"width": 16, "depth": 1, "heads": 2, "mlp": 32, "pool": pool}
     fields = {
         name: recipe.entry(
@@ -80,7 +80,7 @@ def batch(extra: Any = None, present: np.ndarray | None = EXTRA_VALID) -> Any:
 
 
 def close(found: Any, expected: Any) -> None:
-    """Loss and gradients alike, by the size of the largest gradient."""
+    """Asserts close losses and gradients, relative to the largest gradient."""
     assert float(found[0]) == pytest.approx(float(expected[0]), rel=1e-6)
     largest = max(float(np.abs(x).max()) for x in jax.tree.leaves(expected[1]))
     for a, b in zip(jax.tree.leaves(found[1]), jax.tree.leaves(expected[1]), strict=True):
@@ -100,8 +100,8 @@ def embeddings(parts: BuiltModel, params: Any, field: str, texts: Any) -> np.nda
 
 
 @pytest.mark.slow
-def test_dpr_is_what_its_paper_says() -> None:
-    """Each query against all documents and all hard negatives of the batch; one way back."""
+def test_dpr_loss_equals_the_paper() -> None:
+    """Queries have all documents and hard negatives of the batch, documents only the queries."""
     parts, params, value = built("dpr")
     given = batch()
     query = embeddings(parts, params, "query", given.fields["query"])[VALID]
@@ -121,8 +121,7 @@ def test_dpr_is_what_its_paper_says() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["dpr", "vdr"])
-def test_what_fills_up_the_k_does_not_count(name: str) -> None:
-    """A row with fewer than K: loss and gradients are the same whatever stands in their place."""
+def test_padding_of_missing_negatives_does_not_count(name: str) -> None:
     _, params, value = built(name)
     given = batch()
     other = arrays(np.random.default_rng(7), ROWS, EXTRA)
@@ -137,6 +136,6 @@ def test_what_fills_up_the_k_does_not_count(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGS)
-def test_slices_bring_their_own(name: str) -> None:
+def test_slices_equal_the_whole_batch(name: str) -> None:
     _, params, value = built(name)
     close(built(name, microbatch=2)[2](params, batch()), value(params, batch()))

@@ -1,4 +1,4 @@
-"""Curves on the disk: what is damaged is left out, the rest stays."""
+"""Curves on the disk: damaged lines are dropped, other lines are kept."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from big_retrieval.train.logging import Alarms, Metrics, curves, keep_old, read_
 from tests.helpers import user_error
 
 
-def test_damaged_lines_are_left_out(tmp_path: Path) -> None:
+def test_read_rows_drops_damaged_lines(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(
         b'{"step": 1, "loss": 2.0}\n\xff\xfe\x00\n{"step": 2, "lo\xb0ss": 1.0}\n[3]\n{"loss": 4}\n'
@@ -22,7 +22,7 @@ def test_damaged_lines_are_left_out(tmp_path: Path) -> None:
     assert list(read_rows(tmp_path / "nowhere")) == []
 
 
-def test_a_run_goes_on_from_damaged_curves(tmp_path: Path) -> None:
+def test_metrics_continue_damaged_curves(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_bytes(
         b'{"step": 1, "loss": 2.0}\n\xff\n{"step": 3, "loss": 1.0}\n'
     )
@@ -41,8 +41,8 @@ def test_curves_merge_rows_of_a_step() -> None:
     assert curves(iter(rows)).split() == ["step,R@1,loss", "1,,2.0", "2,0.5,1.0"]
 
 
-def test_old_curves_are_kept_once_each(tmp_path: Path) -> None:
-    keep_old(tmp_path)  # nothing there: nothing to do
+def test_keep_old_uses_free_names(tmp_path: Path) -> None:
+    keep_old(tmp_path)  # without a file
     for content in ("a", "b", "c"):
         (tmp_path / "metrics.jsonl").write_text(content)
         keep_old(tmp_path)
@@ -52,41 +52,39 @@ def test_old_curves_are_kept_once_each(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_a_warning_is_said_when_it_begins_and_now_and_then(said: list[str]) -> None:
-    """Numbers in it may change from step to step."""
+def test_alarm_is_logged_when_it_begins_and_every_50_steps(said: list[str]) -> None:
+    """Numbers in the warning may change from step to step."""
     alarms = Alarms()
 
-    def told(*warnings: str) -> list[str]:
+    def logged(*warnings: str) -> list[str]:
         said.clear()
         alarms(warnings)
         return [*said]
 
-    found = [len(told(f"{0.1 * i:.2f} active columns.")) for i in range(120)]
-    assert [i for i, count in enumerate(found) if count] == [0, 50, 100]
-    assert told("3 columns.", "rows.") == ["warning: 3 columns.", "warning: rows."]
-    assert told("4 columns.") == []
-    assert told() == []
-    assert told("4 columns.") == ["warning: 4 columns."]
+    counts = [len(logged(f"{0.1 * i:.2f} active columns.")) for i in range(120)]
+    assert [i for i, count in enumerate(counts) if count] == [0, 50, 100]
+    assert logged("3 columns.", "rows.") == ["warning: 3 columns.", "warning: rows."]
+    assert logged("4 columns.") == []
+    assert logged() == []
+    assert logged("4 columns.") == ["warning: 4 columns."]
 
 
-def test_a_full_disk_ends_the_run_with_a_sentence_that_names_metrics_and_free_space(
-    tmp_path: Path,
-) -> None:
+def test_full_disk_error_names_metrics_and_free_space(tmp_path: Path) -> None:
     metrics = Metrics(tmp_path, restored_step=None)
     metrics.write(1, {"loss": 2.0})
     metrics._file.close()
     metrics._file = Path("/dev/full").open("ab")  # noqa: SIM115
     metrics._path.unlink()
-    metrics._path.symlink_to("/dev/full")  # the file of that name is the open one still
+    metrics._path.symlink_to("/dev/full")  # the open file still has this name
     words = f"Cannot write {tmp_path / 'metrics.jsonl'}: No space left on device ("
     with user_error(words, " are free). Make room for it, then repeat the same command"):
         metrics.write(2, {"loss": 1.0})
 
 
-def test_curves_of_a_long_run_are_rewritten_only_where_a_tenth_is_new(
+def test_curves_are_rewritten_if_a_tenth_is_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All writings together cost no more than eleven times the last one."""
+    """All writes together cost at most eleven times the last write."""
     read: list[int] = []
 
     def counted(path: Path) -> Any:

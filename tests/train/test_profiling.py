@@ -1,4 +1,4 @@
-"""Traces of some steps, and the guard against arrays that a step must fetch from elsewhere."""
+"""Traces of training steps, and the guard against copies from the host."""
 
 import gzip
 import json
@@ -24,7 +24,7 @@ def window(first: int, last: int = 0) -> Any:
 
 
 @pytest.mark.slow
-def test_the_window_is_traced_once_and_not_again_behind_it(tmp_path: Path, said: list[str]) -> None:
+def test_window_is_traced_once(tmp_path: Path, said: list[str]) -> None:
     keys: dict[str, Any] = {"profile": window(2, 3), "report": False, "total_steps": 6}
     train(tiny(**keys, stop_after=4), tmp_path, ONE)
     [trace] = tmp_path.glob("profile/plugins/profile/*")
@@ -39,14 +39,14 @@ def test_the_window_is_traced_once_and_not_again_behind_it(tmp_path: Path, said:
     assert said.count("tracing steps 2 to 3 ...") == 1
 
 
-def test_a_window_that_is_none_is_refused() -> None:
+def test_check_rejects_an_impossible_window() -> None:
     check(tiny(profile=window(3)))
     for first, last in ((0, 4), (5, 4)):
         with pytest.raises(UserError, match=rf"config\.profile\.first {first} is not a step"):
             check(tiny(profile=window(first, last)))
 
 
-def test_a_window_behind_the_end_of_the_run_is_a_warning(tmp_path: Path, said: list[str]) -> None:
+def test_window_after_the_end_of_the_run_gives_a_warning(tmp_path: Path, said: list[str]) -> None:
     for first in (0, 3, 4):
         Tracer(Profile(first=first), tmp_path, Extras(), 3)
     assert said == [
@@ -54,7 +54,7 @@ def test_a_window_behind_the_end_of_the_run_is_a_warning(tmp_path: Path, said: l
     ]
 
 
-def test_a_trace_that_fails_is_a_warning(
+def test_failing_trace_gives_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]
 ) -> None:
     def full(*args: Any, **keys: Any) -> None:
@@ -72,10 +72,7 @@ def test_a_trace_that_fails_is_a_warning(
 
 
 @pytest.mark.slow
-def test_an_array_that_a_step_would_fetch_from_the_host_ends_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without the guard, such a batch is copied to the device behind everybody's back."""
+def test_batch_on_the_host_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = TrainingRun.to_mesh
     monkeypatch.setattr(TrainingRun, "to_mesh", lambda *args: jax.device_get(given(*args)))
     with pytest.raises(Exception, match="Disallowed host-to-device transfer"):

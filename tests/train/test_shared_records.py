@@ -1,9 +1,10 @@
-"""Training on records that share texts and images: every way of computing it gives the same run."""
+"""Training on records that share texts and images: every form of computation is equal."""
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
@@ -11,7 +12,7 @@ from big_retrieval import config as configs
 from big_retrieval.config import recipe
 from big_retrieval.train.loop import train
 from tests.helpers import losses, tiny
-from tests.train.runs import assert_close_run, assert_same_run
+from tests.train.runs import ONE, assert_close_run, assert_same_run, train_in_parts
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_model")]
 WORDS = ("red", "blue", "green")
@@ -32,32 +33,28 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> recipe.Editable:
     return recipe.entry(configs.Pairs(), path=str(path), image="images", separator="|")
 
 
-def run(data: recipe.Editable, folder: Path, devices: int = 1, **changes: Any) -> dict[Any, Any]:
-    """The losses of a run by step."""
-    train(tiny(data=data, total_steps=4, **changes), folder, jax.devices()[:devices])
-    return losses(folder)
+@pytest.fixture(scope="module")
+def config(data: recipe.Editable) -> Callable[..., configs.Config]:
+    return functools.partial(tiny, data=data, total_steps=4)
 
 
 @pytest.fixture(scope="module")
-def whole(data: recipe.Editable, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("whole")
-    run(data, folder)
-    return folder
+def whole(config: Callable[..., configs.Config], trained: Callable[..., Path]) -> Path:
+    return trained(config())
 
 
-def test_shared_records_are_no_negatives(
-    data: recipe.Editable, whole: Path, tmp_path: Path
+def test_shared_records_are_not_negatives(config: Any, whole: Path, tmp_path: Path) -> None:
+    train(config(labels__duplicates=False), tmp_path, ONE)
+    assert losses(whole)[1] < losses(tmp_path)[1] - 0.1  # fewer negatives from the first step on
+
+
+def test_ring_of_devices_and_slices_equals_one_device(
+    config: Any, whole: Path, tmp_path: Path
 ) -> None:
-    masked, kept = losses(whole), run(data, tmp_path, labels__duplicates=False)
-    assert masked[1] < kept[1] - 0.1  # fewer negatives from the first step on
-
-
-def test_devices_slices_and_the_ring(data: recipe.Editable, whole: Path, tmp_path: Path) -> None:
-    run(data, tmp_path, 8, microbatch=8, losses__main__exchange="ring")
+    train(config(microbatch=8, losses__main__exchange="ring"), tmp_path)
     assert_close_run(tmp_path, whole)
 
 
-def test_a_resumed_run(data: recipe.Editable, whole: Path, tmp_path: Path) -> None:
-    run(data, tmp_path, stop_after=2)
-    run(data, tmp_path)
+def test_resumed_run_is_bit_identical(config: Any, whole: Path, tmp_path: Path) -> None:
+    train_in_parts(config, tmp_path, 2)
     assert_same_run(tmp_path, whole)

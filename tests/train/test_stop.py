@@ -1,4 +1,4 @@
-"""Signals: at once before the first step, with everything saved after it."""
+"""Signals: they end the process before the first step, and save and stop after it."""
 
 import os
 import signal
@@ -24,12 +24,12 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Ended(Exception):
-    """What a signal outside of `StopSignal` becomes in these tests."""
+    """Raised by a signal outside of `StopSignal`."""
 
 
 @pytest.fixture(autouse=True)
 def outside() -> Iterator[Callable[..., None]]:
-    """Handlers that raise, so that a signal that is not caught ends a test and not pytest."""
+    """Handlers that raise, so that an uncaught signal ends a test instead of pytest."""
 
     def end(number: int, frame: Any) -> None:
         raise Ended(number)
@@ -41,20 +41,20 @@ def outside() -> Iterator[Callable[..., None]]:
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_before_the_first_step_a_signal_works_as_without_us(number: signal.Signals) -> None:
+def test_signal_before_the_first_step_is_not_caught(number: signal.Signals) -> None:
     with StopSignal(), pytest.raises(Ended):
         os.kill(os.getpid(), number)
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_after_a_step_a_signal_asks_to_stop(
+def test_signal_after_a_step_requests_a_stop(
     number: signal.Signals, outside: Callable[..., None]
 ) -> None:
     with StopSignal() as stop:
         assert not stop.requested(1)
         os.kill(os.getpid(), number)
         assert stop.requested(2)
-        if number == signal.SIGINT:  # and one more loses patience
+        if number == signal.SIGINT:  # a second one interrupts
             with pytest.raises(KeyboardInterrupt):
                 os.kill(os.getpid(), number)
         else:

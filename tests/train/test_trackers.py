@@ -1,4 +1,4 @@
-"""Trackers of curves fail without ending or stalling the run, and say so once."""
+"""Trackers of curves fail without ending or stalling the run, and warn once."""
 
 import errno
 import subprocess
@@ -50,9 +50,7 @@ def written(tracker: Guarded, *steps: int) -> None:
         tracker._queue.join()
 
 
-def test_a_tracker_whose_disk_is_full_for_a_moment_is_opened_again_and_two_lines_are_said(
-    said: list[str],
-) -> None:
+def test_failed_tracker_is_opened_again_with_two_log_lines(said: list[str]) -> None:
     board = Fragile()
     tracker = Guarded("TensorBoard", board.open, start=1, retry=0.0)
     written(tracker, 1, 2)
@@ -74,7 +72,7 @@ def test_a_tracker_whose_disk_is_full_for_a_moment_is_opened_again_and_two_lines
     ]
 
 
-def test_rows_are_left_out_until_the_next_try() -> None:
+def test_rows_before_the_next_try_are_dropped() -> None:
     board = Fragile()
     tracker = Guarded("TensorBoard", board.open, start=1, retry=3600.0)
     board.full = True
@@ -85,9 +83,7 @@ def test_rows_are_left_out_until_the_next_try() -> None:
     assert (board.rows, board.starts) == ([], [1])
 
 
-def test_a_tracker_that_hangs_never_blocks_the_loop_nor_the_end(
-    said: list[str],
-) -> None:
+def test_hanging_tracker_blocks_neither_the_loop_nor_the_end(said: list[str]) -> None:
     board = Fragile()
     board.answers.clear()
     tracker = Guarded("TensorBoard", board.open, start=1, rows=5, closing=0.05)
@@ -100,7 +96,7 @@ def test_a_tracker_that_hangs_never_blocks_the_loop_nor_the_end(
     board.answers.set()
 
 
-def test_a_folder_named_torch_beside_the_config_is_a_warning(tmp_path: Path) -> None:
+def test_folder_named_torch_next_to_the_config_gives_a_warning(tmp_path: Path) -> None:
     """tensorboardX imports the folder as a package without names, and fails."""
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").touch()
@@ -120,7 +116,7 @@ def test_a_folder_named_torch_beside_the_config_is_a_warning(tmp_path: Path) -> 
     assert "Traceback" not in done.stderr
 
 
-def test_a_full_disk_under_tensorboard_leaves_the_curves_as_they_are(
+def test_full_disk_under_tensorboard_does_not_change_the_curves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A real board: its writer fails as on a full disk, then more rows follow than any queue."""
@@ -145,9 +141,7 @@ def test_a_full_disk_under_tensorboard_leaves_the_curves_as_they_are(
     assert capsys.readouterr().err.count("warning: TensorBoard") == 1
 
 
-def test_tensorboard_files_hold_every_number_and_say_from_where_a_resumed_run_goes_on(
-    tmp_path: Path,
-) -> None:
+def test_tensorboard_file_contains_all_numbers_and_the_first_step(tmp_path: Path) -> None:
     from tensorboardX.proto import event_pb2 as proto
     from tensorboardX.record_writer import RecordWriter  # noqa: F401  # the format read below
 
@@ -167,7 +161,7 @@ def test_tensorboard_files_hold_every_number_and_say_from_where_a_resumed_run_go
     assert values == [(7, "loss", 0.5), (7, "step", 7.0)]
 
 
-def test_what_a_run_can_do_without_is_said_once_for_each_name(said: list[str]) -> None:
+def test_extras_warn_once_per_name(said: list[str]) -> None:
     extras = Extras()
     for _ in range(3):
         with extras("curves.csv"):

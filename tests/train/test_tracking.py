@@ -1,6 +1,5 @@
 """W&B and MLflow get what metrics.jsonl gets, once, in one run; also from the real libraries."""
 
-import importlib.metadata
 import importlib.util
 import json
 import sqlite3
@@ -44,7 +43,7 @@ def log(folder: Path, restored: int | None, steps: range, results: Mapping[str, 
 
 
 @pytest.mark.parametrize("restored", [4, 3, None])
-def test_a_killed_run_goes_on_in_the_same_tracked_run_without_double_steps(
+def test_resumed_run_continues_its_tracked_run_without_repeated_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str], restored: int | None
 ) -> None:
     wandb, mlflow = stand_ins.install(monkeypatch)
@@ -78,7 +77,7 @@ def test_a_killed_run_goes_on_in_the_same_tracked_run_without_double_steps(
     assert wandb.summary == results
 
 
-def test_another_place_or_another_folder_is_another_run(
+def test_another_experiment_gets_another_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, mlflow = stand_ins.install(monkeypatch)
@@ -94,7 +93,7 @@ def test_another_place_or_another_folder_is_another_run(
 
 
 @pytest.mark.slow
-def test_a_run_gives_trackers_the_names_and_steps_of_its_metrics(
+def test_trackers_get_the_rows_of_metrics_jsonl(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wandb, mlflow = stand_ins.install(monkeypatch)
@@ -115,7 +114,7 @@ def test_a_run_gives_trackers_the_names_and_steps_of_its_metrics(
     assert run.tags["params_sha256"] == results["params_sha256"]
 
 
-def test_a_missing_library_or_login_is_a_sentence_before_the_run(
+def test_check_rejects_a_missing_library_or_login(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -126,16 +125,12 @@ def test_a_missing_library_or_login_is_a_sentence_before_the_run(
     check(tiny(trackers={"mlflow": recipe.entry(Mlflow())}), trains=False)
     monkeypatch.undo()
     monkeypatch.delitem(sys.modules, "wandb", raising=False)
-    if importlib.util.find_spec("wandb") is None:  # its own folder is no library
+    if importlib.util.find_spec("wandb") is None:  # W&B's folder is not the library
         (tmp_path / "wandb").mkdir()
         monkeypatch.syspath_prepend(str(tmp_path))
         with pytest.raises(UserError, match="needs the package wandb"):
             check(tiny(trackers={"wandb": recipe.entry(Wandb(mode="offline"))}))
     stand_ins.install(monkeypatch)
-    with monkeypatch.context() as older:
-        older.setattr(importlib.metadata, "version", lambda name: "1.27.0")
-        with pytest.raises(UserError, match=r"mlflow 3 or later, not 1\.27\.0.* -U 'mlflow>=3'"):
-            check(tiny(trackers={"mlflow": recipe.entry(Mlflow())}))
     for name in ("WANDB_MODE", "WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE", "NETRC"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -154,7 +149,7 @@ def test_trackers_are_added_by_their_types() -> None:
 
 
 def test_the_command_line_may_name_a_tracker_that_the_config_lacks() -> None:
-    """--config.trackers.wandb.project=x; of evaluators, a wrong name stays a mistake."""
+    """--config.trackers.wandb.project=x; a wrong name of an evaluator stays an error."""
     assert annotations.entry_kind(Config, "trackers", "wandb") is Wandb
     assert annotations.entry_kind(Config, "trackers", "mine") is None
     assert annotations.entry_kind(Config, "evals", "retrieval") is None
