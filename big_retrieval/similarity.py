@@ -183,11 +183,9 @@ def _safe_sqrt(x: jax.Array) -> jax.Array:
 
 
 def _root_of_arcs(cosines: jax.Array, axis: int) -> jax.Array:
-    """Computes sqrt(sum arccos^2(cosines)) over the sub-spheres.
-
-    Epsilon under the root keeps its slope below 1 / (2 sqrt(eps)) at 0, where otherwise rounding
-    errors of the cosines dominate the gradient; a distance d changes only by eps / (2 d).
-    """
+    """Computes sqrt(sum arccos^2(cosines)) over the sub-spheres."""
+    # Epsilon under the root keeps its slope below 1 / (2 sqrt(eps)) at 0, where otherwise rounding
+    # errors of the cosines dominate the gradient; a distance d changes only by eps / (2 d).
     eps = jnp.finfo(cosines.dtype).eps
     return jnp.sqrt(jnp.sum(_arccos_squared(cosines), axis=axis) + eps)
 

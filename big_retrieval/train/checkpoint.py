@@ -189,10 +189,7 @@ class Checkpoints:
         return read_meta(self.root / str(step)).get("evaluated", True)
 
     def _prune(self) -> None:
-        """Removes checkpoints except the newest two and the best, and older incomplete folders.
-
-        If a step is a link to another folder, only the link is removed.
-        """
+        """Removes incomplete checkpoints (or links), and all except the newest two and the best."""
         steps = complete_steps(self.root)
         kept = {*steps[-2:], *self._best_first(steps)[:1]}
         for path in list(self.root.iterdir()):

@@ -27,10 +27,7 @@ def _by_module(tree: Any) -> dict[str, Any]:
 
 
 def _repeat_step(run: TrainingRun, state: TrainState, step: int) -> dict[str, Any]:
-    """Returns record indices, loss and norms by module of a bad step, which it repeats.
-
-    Numbers that are not finite are strings.
-    """
+    """Repeats a bad step; returns its records, loss and norms by module (strings if not finite)."""
     with contextlib.closing(run.batches(step - 1, step)) as batches:
         batch = run.to_mesh(next(batches))
     spans = run.parts.updates.spans

@@ -93,10 +93,7 @@ def _free(key: str, config: Config) -> bool:
 
 
 def _read_folder(workdir: Path) -> tuple[Any, bool]:
-    """Returns config.json of a run folder (None if missing), and True if a run began there.
-
-    A run has begun if the folder has checkpoints, or metrics of a step after 0.
-    """
+    """Returns config.json of a run folder (None if missing), and True if it has any progress."""
     path, checkpoints = workdir / "config.json", workdir / "checkpoints"
     for folder in (workdir, checkpoints):
         if folder.exists() and not folder.is_dir():

@@ -105,13 +105,7 @@ def _encode(
     shared: tuple[jax.Array, Any],
     part: tuple[Any, Any, jax.Array],
 ) -> tuple[Reps, Any]:
-    """Returns embeddings of some rows with the outputs of modules, and moved running averages.
-
-    Args:
-      count: rows of the whole batch.
-      shared: (random key, running averages).
-      part: (fields, hard negatives or None, row indices).
-    """
+    """Returns embeddings of `part` with the outputs of modules, and moved running averages."""
     (key, batch_stats), (fields, negatives, rows) = shared, part
     stats, of_losses = of_model(batch_stats), batch_stats.get("losses", {})
     apply = functools.partial(_apply, key, model, of_model(params), stats)
