@@ -327,7 +327,7 @@ def test_searcher_rejects_wrong_mode(place: Path, index: str, changes: Any, word
         ("dense", {"format": "lucene"}, "--format=lucene needs lexical fields"),
         ("dense", {"values": "float16"}, "--values=float16 needs a lexical field"),
         ("dense", {"text": ("captions",)}, "--text needs one field, but 0 of"),
-        ("lexical", {"field": "title"}, "'title' is no field"),
+        ("lexical", {"field": "title"}, "'title' is not a document field"),
         ("lexical", {"field": "query=1,document=1", "binary": True}, "--binary needs one field"),
         ("lexical", {"data": "nothing.jsonl"}, "--data: there is no file 'nothing.jsonl'"),
         ("lexical", {"text": ("title",)}, "documents has no column 'title'"),
