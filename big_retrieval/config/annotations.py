@@ -69,10 +69,7 @@ def variants_at(hint: Any, raw: Any, keys: Sequence[str]) -> dict[str, Any]:
 
 
 def entry_kind(cls: Any, key: str, entry: str) -> Any:
-    """Returns the dataclass of a new entry of the group `cls.key`; None if it is unknown.
-
-    The name `entry` selects the dataclass if the kind is `named_by_type`.
-    """
+    """Returns the dataclass of a new entry of the group `cls.key` by its name; None if unknown."""
     hint = hints_of(cls).get(key)
     if typing.get_origin(hint) is not dict:
         return None

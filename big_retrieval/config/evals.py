@@ -16,11 +16,7 @@ T = TypeVar("T")
 
 
 class Evaluator(Part):
-    """Base class of evaluators.
-
-    A subclass is a frozen dataclass with the key `type`, registered by `@register("evaluator")`.
-    The attributes below may be keys of it.
-    """
+    """Base class of evaluators; see `Part`."""
 
     kind: ClassVar[str] = "evaluator"
     data: Any = None  # source of the records; None if it reads none
@@ -47,10 +43,7 @@ class Evaluator(Part):
         }
 
     def metric_names(self, config: "Config") -> Sequence[str] | None:
-        """Returns all names that `run` may return; None if they are unknown before it runs.
-
-        A run ends at the first evaluation that returns another name.
-        """
+        """Returns all names that `run` may return; None if they are unknown before it runs."""
         return None
 
     def prefix(self, name: str) -> str:

@@ -28,11 +28,7 @@ class _DefaultHead:
 
 
 class Field(Part):
-    """Base class of fields.
-
-    A subclass is a frozen dataclass with the key `type`, registered by `@register("field")`. The
-    attributes below may be keys of it.
-    """
+    """Base class of fields; see `Part`."""
 
     kind: ClassVar[str] = "field"
     # "text" (subclasses of `TextField`, which BM25, bags of words and hard negatives need), "image"
@@ -73,20 +69,11 @@ class Field(Part):
         """Returns the arrays of one row in `Batch.fields[name]`, without `present`."""
 
     def inputs(self, arrays: Mapping[str, Any], dtype: Any) -> tuple[Any, ...]:
-        """Returns the arguments of `tower(*inputs, train=..., rows=...)`; traced by jax.
-
-        Args:
-          arrays: arrays of `shapes`, with a first axis for the rows.
-          dtype: type of the tower's computations.
-        """
+        """Returns the arguments of `tower(*inputs, train=..., rows=...)` for some rows."""
         return tuple(arrays[name] for name in self.shapes())
 
     def trimmed(self, arrays: Mapping[str, Any], length: int | None = None) -> Mapping[str, Any]:
-        """Returns an evaluation batch (numpy) without padding of all rows; changes no result.
-
-        Args:
-          length: remaining positions of a text; None for the minimum.
-        """
+        """Returns an evaluation batch (numpy) without padding, or with `length` positions."""
         return arrays
 
     def record(self, value: Any) -> Mapping[str, Any]:

@@ -14,11 +14,7 @@ LOCAL_TOP_K = 16  # terms that a gate leaves in `runlocal`, of the about 50 word
 
 
 class Head(Part):
-    """Base class of heads.
-
-    A subclass is a frozen dataclass with the key `type`, registered by `@register("head")`. The
-    attributes below may be keys of it.
-    """
+    """Base class of heads; see `Part`."""
 
     kind: ClassVar[str] = "head"
     # embeddings have a value for every term of a vocabulary (`Lexical` and its subclasses):
@@ -37,21 +33,13 @@ class Head(Part):
         yield from ()
 
     def embedding_shape(self, config: "Config", field: str, vocab_size: int) -> tuple[int, int]:
-        """Returns the shape (M, N) of the field's embeddings; all code calls it for M.
-
-        Args:
-          vocab_size: of the tokenizer, for towers whose config does not set it.
-        """
+        """Returns the shape (M, N) of the field's embeddings; `vocab_size` is the tokenizer's."""
         tower = config.towers[config.fields[field].tower]
         return tower.tokens, self.dim or tower.width
 
     @abc.abstractmethod
     def build(self, terms: "Terms | None", **module: Any) -> Any:
-        """Returns the Linen module.
-
-        Args:
-          terms: of a lexical head; None for others.
-          **module: `name`, `parent` and `dtype` of the module.
+        """Returns the Linen module with `name`, `parent` and `dtype`; a lexical head has `terms`.
         """
 
     def embed(

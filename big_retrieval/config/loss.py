@@ -45,10 +45,7 @@ class Constraint:
 
 @dataclass(frozen=True)
 class Loss(Part):
-    """Base class of losses: frozen dataclasses with the key `type` and `@register("loss")`.
-
-    All methods are pure.
-    """
+    """Base class of losses, whose methods are pure; see `Part`."""
 
     kind: ClassVar[str] = "loss"
     weight: Positive = 1.0  # in the sum of all losses; to leave a loss out, remove it

@@ -108,10 +108,7 @@ def layerwise(tower: str, depth: int, decay: float) -> dict[str, Editable]:
 
 
 def phase(**changes: Any) -> Editable:
-    """Returns a part of the run, to assign in `c.optimizer.phases`.
-
-    c.optimizer.phases.heads = recipe.phase(start_epoch=0, trainable=".*_head/.*")
-    """
+    """Returns a part of the run, to assign in `c.optimizer.phases`."""
     return entry(Phase(), **changes)
 
 
@@ -133,10 +130,7 @@ def image_text(
 
 
 def small() -> Editable:
-    """Returns the config of the examples: a ViT and a BERT of two layers, on generated scenes.
-
-    300 steps in batches of 128, with retrieval evaluated at the end.
-    """
+    """Returns the config of the examples: a small ViT and BERT on generated scenes, 300 steps."""
     c = base()
     c.total_steps, c.batch_size, c.dtype = 300, 128, "float32"
     size = {"width": 64, "depth": 2, "heads": 2, "mlp": 256, "embedding_std": 0.5}

@@ -49,7 +49,11 @@ class Plugin:
 
 
 class Part(abc.ABC):  # noqa: B024
-    """Base class of the base classes of all kinds."""
+    """Base class of all kinds of parts.
+
+    A subclass of a kind is a frozen dataclass with the key `type`, registered by `@register(kind)`.
+    Attributes of the kind may be keys or properties of it.
+    """
 
     kind: ClassVar[str] = ""  # one of `KINDS`
     named_by_type: ClassVar[bool] = False  # the command line may add an entry named by its type

@@ -108,11 +108,9 @@ def _group(raw: Any, path: str) -> Mapping[str, Any]:
 def unknown_key(
     path: str, key: str, known: Iterable[str], tree: Mapping[str, Any] | None = None
 ) -> str:
-    """Returns the error message for an unknown key, with the nearest known one.
+    """Returns the error message for an unknown key of a group, with the nearest known one.
 
-    Args:
-      tree: the group with its values; a key of the whole configuration is also searched in its
-        groups.
+    A key of the whole configuration is also searched in the groups of `tree`, its values.
     """
     known = list(known)
     paths = keys_named(tree, key) if tree and path == "config" else []

@@ -13,11 +13,7 @@ if TYPE_CHECKING:
 
 
 class Source(Part):
-    """Base class of sources.
-
-    A subclass is a frozen dataclass with the key `type`, registered by `@register("source")`. The
-    attributes below may be properties of it.
-    """
+    """Base class of sources; see `Part`."""
 
     kind: ClassVar[str] = "source"
     generated: ClassVar[bool] = False  # its records are generated, so it opens no files
@@ -62,9 +58,7 @@ class Source(Part):
         return self
 
     def runlocal(self) -> "Source":
-        """Returns the source for `:runlocal`, by default generated data.
-
-        Generated data replace the config's evaluators.
+        """Returns the source for `:runlocal`, by default generated data, which replace evaluators.
         """
         return default("source", "scenes", count=4000)()
 

@@ -15,13 +15,11 @@ if TYPE_CHECKING:
 
 
 class Topology(Part):
-    """Base class of topologies.
+    """Base class of topologies, which have no other key than `type`; see `Part`.
 
-    A subclass is a frozen dataclass with the key `type` only, registered by
-    `@register("topology")`. Its methods work under jit, grad, vmap and shard_map.
-
-    Representations and embeddings are [..., M, N]: M sub-spheres (class tokens) of N dimensions.
-    Scores are higher for closer embeddings and do not include the logit scale.
+    Its methods work under jit, grad, vmap and shard_map. Representations and embeddings are [...,
+    M, N]: M sub-spheres (class tokens) of N dimensions. Scores are higher for closer embeddings and
+    do not include the logit scale.
     """
 
     kind: ClassVar[str] = "topology"

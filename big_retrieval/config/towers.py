@@ -24,12 +24,7 @@ class Fitted:
 
 
 class Tower(Part):
-    """Base class of towers.
-
-    A subclass is a frozen dataclass with the key `type`, registered by `@register("tower")`. The
-    attributes below may be keys or properties of it. `models/flops.py` counts the operations of its
-    module by tracing it.
-    """
+    """Base class of towers; see `Part`. `models/flops.py` counts the operations of its module."""
 
     kind: ClassVar[str] = "tower"
     modality: ClassVar[str] = ""  # of the fields that it reads, see `Field.modality`
@@ -98,7 +93,4 @@ class Tower(Part):
         return Fitted({}, [])
 
     def at_depth(self, depth: int) -> "Tower | None":
-        """Returns the tower with `depth` equal layers; None if its layers differ.
-
-        Tracing one and two equal layers gives the operations of all.
-        """
+        """Returns the tower with `depth` equal layers, to count operations; None if they differ."""

@@ -10,10 +10,7 @@ if TYPE_CHECKING:
 
 
 class Tracker(Part):
-    """Base class of trackers.
-
-    A subclass is a frozen dataclass with the key `type`, registered by `@register("tracker")`.
-    """
+    """Base class of trackers; see `Part`."""
 
     kind: ClassVar[str] = "tracker"
     named_by_type: ClassVar[bool] = True

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class UpdateRule(Part):
-    """Base class of update rules: frozen dataclasses with the key `type`."""
+    """Base class of update rules; see `Part`."""
 
     kind: ClassVar[str] = "optimizer"
     # True if the result of `build` adds `context.weight_decay` times the parameter. Otherwise the
@@ -33,8 +33,7 @@ class UpdateRule(Part):
     def build(self, context: "UpdateRuleContext") -> "optax.GradientTransformation":
         """Returns the transformation from gradients to updates, which are scaled and subtracted.
 
-        Its state must not depend on the step of the run: steps do not count while a parameter is
-        frozen.
+        Its state must not depend on the step of the run, because frozen parameters skip steps.
         """
 
 

@@ -142,10 +142,9 @@ class Attention(nn.Module):
 
 
 def join_parts(params: Mapping[str, Any], heads: int) -> dict[str, Any]:
-    """Replaces query, key and value in the parameters of `Attention` (kernel "tpu") by "joint".
+    """Joins query, key and value in the parameters of `Attention` (kernel "tpu") to "joint".
 
-    A loop over layers then joins the parameters (`joint_kernel`), and splits their gradients, once
-    instead of in every pass.
+    A loop over layers then joins them, and splits their gradients, once instead of in every pass.
     """
     parts = [params[name] for name in _PARTS]
     joint = {key: joint_kernel([part[key] for part in parts], heads) for key in ("kernel", "bias")}

@@ -1,7 +1,4 @@
-"""Counts of a program's operations, by tracing it on abstract arrays.
-
-Only matrix products and convolutions count; a multiplication with its addition counts as two.
-"""
+"""Counts of the operations in matrix products and convolutions, by tracing on abstract arrays."""
 
 import dataclasses
 import math
@@ -14,7 +11,7 @@ from big_retrieval.config import Tower
 
 
 def traced_flops(function: Callable[..., Any], *args: Any) -> int:
-    """Returns the number of operations of a function, traced on arrays or abstract arrays.
+    """Returns the operations of a function; a multiplication with its addition counts as two.
 
     A scan counts as often as it runs, a loop of unknown length once, a branch as the largest one.
     """

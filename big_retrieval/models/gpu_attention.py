@@ -34,10 +34,7 @@ def obstacle(shape: tuple[int, int, int], dtype: Any, causal: bool, bias: jax.Ar
 def cudnn_attention(
     q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array | None, causal: bool
 ) -> jax.Array:
-    """Computes attention by cuDNN: [B, L, H, d] in bfloat16 or float16 -> [B, L, H, d].
-
-    `mask` [B or 1, L] is true only at the first keys of each row; None for all keys.
-    """
+    """Computes attention by cuDNN in 16 bits, [B, L, H, d] -> [B, L, H, d]; see `Attention`."""
 
     def compute(q: jax.Array, k: jax.Array, v: jax.Array, *counts: jax.Array) -> jax.Array:
         lengths: dict[str, Any] = {}

@@ -99,9 +99,7 @@ class ProjectionHead(nn.Module):
 
     @nn.compact
     def __call__(self, tokens: jax.Array) -> jax.Array:
-        """Class tokens [B, M, W] -> raw embeddings [B, M, dim], or [B, spheres, dim / spheres].
-
-        `dtype` is the type of the operands; the result is in float32 or wider.
+        """Class tokens [B, M, W] -> [B, M, dim] or [B, spheres, dim / spheres], float32 or wider.
         """
         width, spheres = tokens.shape[-1], self.spec.spheres
         embeddings = tokens.astype(wide(self.dtype))
@@ -235,12 +233,7 @@ class SharedTransformerHead(nn.Module):
         train: bool = False,
         rows: jax.Array | None = None,
     ) -> jax.Array:
-        """Positions [B, L, W] -> raw embeddings [B, 1, dim], in float32 or wider.
-
-        Args:
-          mask: bool [B, L], False at padding; None for no padding.
-          field: name of the field, which selects the projection.
-        """
+        """Positions [B, L, W] -> [B, 1, dim], float32 or wider; `mask` [B, L] excludes padding."""
         spec, init = self.spec, uniform(x.shape[-1] ** -0.5)
         name, axes = f"{field}_projection", ("embed", "embed_act")
         x = Dense(spec.dim, axes, init, init, name=name, dtype=self.dtype)(x)  # [B, L, dim]

@@ -190,10 +190,7 @@ class FeedForward(nn.Module):
 def parameter(
     module: nn.Module, name: str, init: Initializer, shape: tuple[int, ...], axes: tuple[str, ...]
 ) -> jax.Array:
-    """Returns a parameter of `module` with a logical name for each axis, as a plain array.
-
-    Its type is float32, or `module.dtype` if it is wider.
-    """
+    """Returns a parameter of `module` with logical axis names, in float32 or wider."""
     dtype = wide(getattr(module, "dtype", jnp.float32))
     value: Any = module.param(name, nn.with_logical_partitioning(init, axes), shape, dtype)
     return value
@@ -205,10 +202,8 @@ def constrain(x: jax.Array) -> jax.Array:
 
 
 def look_up(table: jax.Array, ids: jax.Array) -> jax.Array:
-    """Returns the rows [..., W] of a word table [V, W]; an id outside gives NaN.
-
-    A sharded table is gathered before the look-up; otherwise XLA gathers the result instead.
-    """
+    """Returns the rows [..., W] of a word table [V, W]; an id outside gives NaN."""
+    # A sharded table is gathered before the look-up; otherwise XLA gathers the result instead.
     return jnp.take(with_logical_constraint(table, (None, None)), ids, axis=0)
 
 

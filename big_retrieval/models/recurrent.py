@@ -118,11 +118,7 @@ class Gru(Tower):
 
 
 class RecurrentText(nn.Module):
-    """Module of a `Gru`: word ids -> one vector per text.
-
-    Parameters: `token_embedding [V, words]`, from N(0, 1), and the directions `forward` and
-    `backward`, see `GruLayer`.
-    """
+    """Module of a `Gru`: `token_embedding [V, words]` from N(0, 1), `forward` and `backward`."""
 
     spec: Gru
     vocab_size: int
@@ -132,10 +128,7 @@ class RecurrentText(nn.Module):
     def __call__(
         self, ids: jax.Array, mask: jax.Array, *, train: bool = False, rows: Any = None
     ) -> jax.Array:
-        """Ids int32 [B, L] and mask [B, L] (true at the first tokens of a row) -> [B, 1, W].
-
-        More padding does not change the result. A text without tokens gives 0.
-        """
+        """Ids int32 [B, L], mask [B, L] true at the first tokens of a row -> [B, 1, W], or 0."""
         del train, rows  # nothing is random
         shape, axes = (self.vocab_size, self.spec.words), ("vocab", "embed")
         table = parameter(self, self.spec.table, initializers.normal(1.0), shape, axes)

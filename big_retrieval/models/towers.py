@@ -20,10 +20,7 @@ DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 
 
 class RetrievalModel(nn.Module):
-    """Towers and heads of all fields.
-
-    The parameter tree has one entry per tower (`image/...`) and one per head (`image_head/...`).
-    """
+    """Towers (parameters `image/...`) and heads (`image_head/...`) of all fields."""
 
     towers: Mapping[str, Tower]  # configs by name
     fields: Mapping[str, Field]
@@ -103,9 +100,7 @@ class RetrievalModel(nn.Module):
 
     @nn.nowrap
     def field_flops(self, name: str, *, backward: bool = False) -> int:
-        """Returns the operations of a field's tower and head for one row, perhaps with `backward`.
-
-        A field with `same_input_as` counts only its head.
+        """Returns the operations of a field's tower (unless it shares input) and head, for one row.
         """
         tower_name, source = self.fields[name].tower, self.fields[name].same_input_as
 

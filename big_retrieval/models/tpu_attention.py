@@ -37,10 +37,7 @@ _F32 = jnp.float32
 
 
 def obstacle(length: int, width: int, heads: int, dtype: Any, bias: jax.Array | None) -> str:
-    """Returns why the kernels cannot compute an attention; empty if they can.
-
-    `width` and `heads` are per device.
-    """
+    """Returns why the kernels cannot compute an attention per device; empty if they can."""
     if bias is not None and bias.shape[1:3] != (1, 1):
         return "biases depend on the query or the head"
     kind = jnp.dtype(dtype)
@@ -136,11 +133,7 @@ def _specs(x: jax.Array, row: jax.Array | None) -> tuple[Any, Any, tuple[str, ..
 
 
 def _is_interpreted() -> bool:
-    """Returns True on CPUs, where Pallas interprets the kernels.
-
-    jax refuses interpreted kernels if values vary over a mesh axis, so it does not check them.
-    """
-    return traced_platform() == "cpu"
+    return traced_platform() == "cpu"  # jax cannot check interpreted kernels on a mesh
 
 
 def _as_varying(x: jax.Array, like: jax.Array) -> jax.Array:

@@ -154,10 +154,7 @@ class VisionTransformer(nn.Module):
 
 
 class PatchEmbedding(nn.Module):
-    """Product of patches and a kernel, with the parameters of a `Dense` layer.
-
-    On TPUs this is one convolution, because TPUs pad the patches of `patchify` 10 to 21 times.
-    """
+    """Product of patches and a kernel, with the parameters of a `Dense` layer."""
 
     width: int
     patch: int
@@ -169,6 +166,7 @@ class PatchEmbedding(nn.Module):
         """[B, S, T, C] -> [B, (S / P) (T / P), width] in `dtype`, patches row-major."""
         size, axes = self.patch**2 * images.shape[-1], ("patch_in", "embed")
         kernel = parameter(self, "kernel", uniform(size**-0.5), (size, self.width), axes)
+        # TPUs pad the patches of `patchify` 10 to 21 times.
         embed = convolve_patches if traced_platform() == "tpu" else multiply_patches
         x = embed(images.astype(self.dtype), kernel.astype(self.dtype), self.patch)
         if not self.use_bias:

@@ -18,11 +18,7 @@ from big_retrieval.errors import UserError
 
 
 def check(config: Config, *, trains: bool = True) -> None:
-    """Raises a UserError for the first mistake, which names the keys and a correction.
-
-    Args:
-      trains: False skips checks of the length and of logging.
-    """
+    """Raises a UserError for the first mistake; `trains` adds checks of length and logging."""
     for message in _messages(config, trains=trains):
         raise UserError(message)
 
@@ -52,11 +48,7 @@ def _messages(c: Config, *, trains: bool) -> Iterator[str]:
 
 
 def mesh_shape(config: Config, devices: int) -> tuple[int, int, int]:
-    """Returns the sizes of the axes data, fsdp and tensor for a number of devices.
-
-    Raises:
-      UserError: the axes do not multiply to the devices, or the batch does not divide over them.
-    """
+    """Returns the sizes of the axes data, fsdp and tensor; a UserError if they do not fit."""
     mesh = config.mesh
     for message in _mesh(config):
         raise UserError(message)
