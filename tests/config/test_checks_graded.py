@@ -58,7 +58,7 @@ def test_data_commands_read_judged_pairs_and_reject_conversion(tmp_path):
     own += ("--config.fields.text.column=query",)
     for word, flags, code, message in (
         ("inspect", (), 0, "  scores    1 to 100"),
-        ("convert", (f"--out={tmp_path}",), 2, "judged pairs, which shards cannot hold"),
+        ("convert", (f"--out={tmp_path}",), 2, "cannot hold judged pairs"),
     ):
         out = in_process("data", word, *own, *flags)
         assert (out.returncode, "Traceback" in out.stderr) == (code, False), out.stderr
