@@ -39,8 +39,7 @@ class Head(Part):
 
     @abc.abstractmethod
     def build(self, terms: "Terms | None", **module: Any) -> Any:
-        """Returns the Linen module with `name`, `parent` and `dtype`; a lexical head has `terms`.
-        """
+        """Returns the Linen module with `name`, `parent`, `dtype`; `terms` for lexical heads."""
 
     def embed(
         self, module: Any, tower: Any, tokens: Any, arrays: Mapping[str, Any], **call: Any

@@ -100,8 +100,7 @@ class RetrievalModel(nn.Module):
 
     @nn.nowrap
     def field_flops(self, name: str, *, backward: bool = False) -> int:
-        """Returns the operations of a field's tower (unless it shares input) and head, for one row.
-        """
+        """Returns the operations of a field's tower (unless shared) and head, for one row."""
         tower_name, source = self.fields[name].tower, self.fields[name].same_input_as
 
         def count(tower: Tower) -> int:
