@@ -58,7 +58,7 @@ class Source(Part):
         return self
 
     def runlocal(self) -> "Source":
-        """Returns the source for `:runlocal`, by default generated data, which replace evaluators."""
+        """Returns the source for `:runlocal`; generated data, the default, replace evaluators."""
         return default("source", "scenes", count=4000)()
 
 
