@@ -99,7 +99,7 @@ class ProjectionHead(nn.Module):
 
     @nn.compact
     def __call__(self, tokens: jax.Array) -> jax.Array:
-        """Class tokens [B, M, W] -> [B, M, dim] or [B, spheres, dim / spheres], at least float32."""
+        """Class tokens [B, M, W] -> [B, M, dim] or [B, spheres, dim / spheres]."""
         width, spheres = tokens.shape[-1], self.spec.spheres
         embeddings = tokens.astype(wide(self.dtype))
         if self.spec.dim is not None:
