@@ -52,8 +52,8 @@ WRONG = [
     ({"weight": "linear", "s_max": math.nan}, "config.labels.s_max is nan"),
     ({"weight": "table"}, "config.labels.table is empty"),
     ({"weight": "linear", "table": ((1, 1.0),)}, "config.labels.table is set"),
-    ({"weight": "table", "table": ((2, 1.0), (1, 1.0))}, "the score 1 behind 2; order it"),
-    ({"weight": "table", "table": ((1, 1.0), (1, 2.0))}, "the score 1 behind 1"),
+    ({"weight": "table", "table": ((2, 1.0), (1, 1.0))}, "the score 1 after 2; order it"),
+    ({"weight": "table", "table": ((1, 1.0), (1, 2.0))}, "the score 1 after 1"),
     ({"weight": "table", "table": ((1, -1.0),)}, "weights not < 0"),
     ({"weight": "table", "table": ((1, math.nan),)}, "must be finite"),
 ]  # fmt: skip
