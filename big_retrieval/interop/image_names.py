@@ -50,6 +50,34 @@ TIMM_VIT = table("""
     norm_pre                    ln_pre                             Norm
 """, unused=r"head\..*")  # fmt: skip
 
+_BIG_VISION_BLOCK = table("""
+    MultiHeadDotProductAttention_0/query/kernel  layers_{i}/attention/query/kernel  heads_in
+    MultiHeadDotProductAttention_0/key/kernel    layers_{i}/attention/key/kernel    heads_in
+    MultiHeadDotProductAttention_0/value/kernel  layers_{i}/attention/value/kernel  heads_in
+    MultiHeadDotProductAttention_0/out/kernel    layers_{i}/attention/out/kernel    heads_out
+    MultiHeadDotProductAttention_0/query/bias    layers_{i}/attention/query/bias    heads_bias
+    MultiHeadDotProductAttention_0/key/bias      layers_{i}/attention/key/bias      heads_bias
+    MultiHeadDotProductAttention_0/value/bias    layers_{i}/attention/value/bias    heads_bias
+    MultiHeadDotProductAttention_0/out/bias      layers_{i}/attention/out/bias
+    LayerNorm_0/scale                            layers_{i}/ln_1/scale
+    LayerNorm_0/bias                             layers_{i}/ln_1/bias
+    LayerNorm_1/scale                            layers_{i}/ln_2/scale
+    LayerNorm_1/bias                             layers_{i}/ln_2/bias
+    MlpBlock_0/Dense_0/kernel                    layers_{i}/mlp/fc1/kernel
+    MlpBlock_0/Dense_0/bias                      layers_{i}/mlp/fc1/bias
+    MlpBlock_0/Dense_1/kernel                    layers_{i}/mlp/fc2/kernel
+    MlpBlock_0/Dense_1/bias                      layers_{i}/mlp/fc2/bias
+""").inside("Transformer/encoderblock_{i}/")
+
+BIG_VISION = table("""
+    cls                             class_embedding         batch
+    pos_embedding                   position_embedding      batch
+    embedding/kernel                patch_embedding/kernel  flat_patches
+    embedding/bias                  patch_embedding/bias
+    Transformer/encoder_norm/scale  ln_post/scale
+    Transformer/encoder_norm/bias   ln_post/bias
+""", _BIG_VISION_BLOCK, unused=r"head/.*|pre_logits/.*")  # fmt: skip
+
 RESNET = table("""
     conv1.weight                      conv1/kernel                       conv
     layer{i}.{j}.conv{k}.weight       layer{i}_{j}/conv{k}/kernel        conv

@@ -135,6 +135,14 @@ KINDS = (
         stats=image_names.HF_RESNET_STATS,
         pixels=IMAGENET,
     ),
+    Kind(
+        "big_vision's ViT",
+        "image",
+        "embedding/kernel",
+        image_names.BIG_VISION,
+        prefixes=("", "params/", "img/", "params/img/"),
+        usual={"activation": "gelu_tanh", "epsilon": 1e-6},
+    ),
     _OPEN_CLIP_BERT,
     Kind(
         "MPNet",
@@ -185,7 +193,7 @@ ROBERTA = {
     ),
 }
 ROBERTA_TYPES = ("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl")
-LOGIT_SCALE = "logit_scale"
+LOGIT_SCALES = ("logit_scale", "params/t", "t")  # names of the logarithm of the scores' factor
 
 
 def kinds_of(arrays: Mapping[str, np.ndarray], model_type: str = "") -> Iterator[tuple[Kind, str]]:

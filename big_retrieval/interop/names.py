@@ -39,6 +39,18 @@ def _convolution(x: np.ndarray) -> np.ndarray:
     return x.reshape(side, side, 3, -1).transpose(3, 2, 0, 1)  # [P*P*3, W] -> [W, 3, P, P]
 
 
+def _flat_in(x: np.ndarray) -> np.ndarray:
+    return x.reshape(x.shape[0], -1)  # [W, H, d] -> [W, H*d]
+
+
+def _flat_out(x: np.ndarray) -> np.ndarray:
+    return x.reshape(-1, x.shape[-1])  # [H, d, W] -> [H*d, W]
+
+
+def _read_only(x: np.ndarray) -> np.ndarray:
+    raise NotImplementedError("this layout is only read")
+
+
 LAYOUTS: dict[str, Layout] = {
     "same": _single(lambda x: x, lambda x: x),
     "linear": _single(np.transpose, np.transpose),  # [out, in] <-> [in, out]
@@ -54,6 +66,11 @@ LAYOUTS: dict[str, Layout] = {
         lambda xs: np.concatenate([block.T for block in xs]),
     ),
     "qkv_bias": Layout(lambda x: np.split(x, 3), np.concatenate),
+    # big_vision: kernels with an axis of heads, patches as [P, P, 3, W]
+    "heads_in": _single(_flat_in, _read_only),
+    "heads_out": _single(_flat_out, _read_only),
+    "heads_bias": _single(np.ravel, _read_only),
+    "flat_patches": _single(_flat_out, _read_only),
 }
 
 

@@ -12,7 +12,8 @@ import numpy as np
 from big_retrieval.config import Bert, Head, Lexical, Mlp, Projection, ViT
 from big_retrieval.errors import UserError
 from big_retrieval.interop import resnets
-from big_retrieval.interop.kinds import LOGIT_SCALE, MTOB_TEXT, Kind, kinds_of
+from big_retrieval.interop.image_names import BIG_VISION
+from big_retrieval.interop.kinds import LOGIT_SCALES, MTOB_TEXT, Kind, kinds_of
 from big_retrieval.interop.names import LAYOUTS
 from big_retrieval.interop.pixels import Pixels
 from big_retrieval.interop.settings import Settings
@@ -107,13 +108,13 @@ def understand(
         tokens = parts["image"].tower.class_tokens
         tower = dataclasses.replace(text.tower, class_tokens=tokens)
         parts["text"] = dataclasses.replace(text, tower=tower)
-    has_scale = LOGIT_SCALE in arrays
+    logit_scale = next((name for name in LOGIT_SCALES if name in arrays), "")
     return CheckpointContents(
         origin=origin,
         parts=parts,
-        logit_scale=arrays[LOGIT_SCALE].reshape(()) if has_scale else None,
+        logit_scale=arrays[logit_scale].reshape(()) if logit_scale else None,
         unused=sorted(unused - used),
-        unknown=sorted(set(arrays) - used - unused - {LOGIT_SCALE}),
+        unknown=sorted(set(arrays) - used - unused - {logit_scale}),
         settings=settings,
         spheres=max(1, *(part.tower.class_tokens for part in parts.values())),
     )
@@ -123,11 +124,15 @@ _RENAMED = (  # names of old files -> names of newer files of the same library
     (r"LayerNorm\.gamma$", "LayerNorm.weight"),
     (r"LayerNorm\.beta$", "LayerNorm.bias"),
     (r"(predictions|lm_head)\.decoder\.bias$", r"\1.bias"),
+    (r"/MultiHeadDotProductAttention_1/", "/MultiHeadDotProductAttention_0/"),
+    (r"/LayerNorm_2/", "/LayerNorm_1/"),
+    (r"/MlpBlock_3/", "/MlpBlock_0/"),
+    (r"Transformer/posembed_input/pos_embedding", "pos_embedding"),
 )
 
 
 def _with_new_names(arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields arrays with the names of the tables.
+    """Yields arrays with the names of the tables; big_vision's scanned layers one by one.
 
     The bias of a masked-language head has two names, mostly for one array. If there are two arrays,
     the decoder's is the one that is added, so it comes last.
@@ -136,7 +141,11 @@ def _with_new_names(arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.
         array = arrays[name]
         for old, new in _RENAMED:
             name = re.sub(old, new, name)
-        yield name, array
+        if "Transformer/encoderblock/" not in name:
+            yield name, array
+            continue
+        for index, layer in enumerate(array):
+            yield name.replace("encoderblock/", f"encoderblock_{index}/"), layer
 
 
 def below(paths: Mapping[str, T], prefix: str) -> dict[str, T]:
@@ -148,6 +157,8 @@ def _read_tower(origin: str, kind: Kind, arrays: Flat, settings: Settings) -> Ch
     rows = list(kind.table.to_jax(arrays))
     params = {path: array for _, path, array in rows}
     names = {name for name, _, _ in rows}
+    if kind.table is BIG_VISION and "cls" in arrays:
+        params = _with_class_position(params)
     head: Flat = {}
     for entry in filter(None, (kind.head, *kind.mlp)):
         if entry.source_name in arrays:
@@ -162,6 +173,14 @@ def _read_tower(origin: str, kind: Kind, arrays: Flat, settings: Settings) -> Ch
     read_config = _vision_config if kind.side == "image" else _text_config
     tower = read_config(origin, kind, params, settings)
     return CheckpointTower(kind, tower, params, head, frozenset(names))
+
+
+def _with_class_position(params: Flat) -> Flat:
+    """Adds a zero position of the class token if big_vision added positions to patches only."""
+    positions = params.get("position_embedding", np.zeros((1, 1)))
+    if math.isqrt(len(positions)) ** 2 != len(positions):
+        return params  # with the class token's row
+    return params | {"position_embedding": np.pad(positions, ((1, 0), (0, 0)))}
 
 
 def _with_masked(part: CheckpointTower, arrays: Flat) -> CheckpointTower:

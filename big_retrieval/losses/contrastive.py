@@ -8,7 +8,7 @@ devices give the result of one.
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -20,7 +20,7 @@ from big_retrieval.losses import activity
 from big_retrieval.losses.context import Context, Result
 from big_retrieval.losses.pairs import PairLoss, Terms
 from big_retrieval.losses.pairwise import PairBatch, accuracy, mean
-from big_retrieval.losses.tiles import SigmoidReduction, SoftmaxReduction
+from big_retrieval.losses.tiles import SigmoidReduction, SoftmaxReduction, positive_cost
 
 
 @dataclass(frozen=True)
@@ -113,12 +113,13 @@ def contrastive_loss(
 
       L_i = 1/2 [H(t_i., softmax(s_i.)) + H(t_.i, softmax(s_.i))],    loss = sum_i w_i L_i / sum w_i
 
-    H is the cross-entropy; the target t is 1 for the positive, else 0. Extra negatives are further
-    columns of the first softmax. The sides may change places, e.g. for negatives among the queries.
+    H is the cross-entropy; the target t is 1 for the positive. Extra negatives are further columns
+    of the first softmax. The sides may change places, e.g. for negatives among the queries.
 
     If two different pairs have the same query or the same document, the query of one with the
     document of the other is a false negative by id. "keep": it counts as a negative, as in the
-    papers. "mask": it is left out of the denominators.
+    papers. "mask": it is left out of the denominators. "positives": the target is shared among all
+    positives of a row: t_ij is proportional to w of the pair that (query_i, document_j) equals.
 
     Args:
       divide_by: sum of w over the present pairs, or the number of valid rows (GCL, Eq. 4).
@@ -129,15 +130,27 @@ def contrastive_loss(
       `accuracy`, the share of valid rows whose positive scores strictly above all their negatives,
       averaged over the directions.
     """
-    stats, positive = pairs.statistics(SoftmaxReduction())
+    shared_target = pairs.false_negatives == "positives"
+    stats, positive = pairs.statistics(SoftmaxReduction(shared_target))
     weights, counted = pairs.weights(positive), pairs.counted["pair"]
     sides = ("query", "document") if directions == "both" else ("query",)
-    losses = [jnp.logaddexp(stats[side]["others"], positive) - positive for side in sides]
+    losses = [_entropy(stats[side], positive, weights, shared_target) for side in sides]
     losses = functools.reduce(jnp.add, losses) / len(losses)  # [B]
     losses, weights = jnp.where(counted, losses, 0), jnp.where(counted, weights, 0)
     total = jnp.sum(weights if divide_by == "weights" else pairs.valid_rows.astype(weights.dtype))
     loss = jnp.sum(weights * losses) / jnp.where(total > 0, total, 1)
     return loss, {"accuracy": accuracy(stats, positive, counted, sides)}
+
+
+def _entropy(
+    stats: Mapping[str, jax.Array], positive: jax.Array, weights: jax.Array, shared_target: bool
+) -> jax.Array:
+    """Returns the cross-entropy [B] of the rows of one side, from statistics of their logits."""
+    partition = jnp.logaddexp(stats["others"], positive)
+    if not shared_target:
+        return partition - positive
+    total = weights + stats["share"]
+    return partition - (weights * positive + stats["dot"]) / jnp.where(total > 0, total, 1)
 
 
 def sigmoid_loss(pairs: PairBatch, weight_inside: bool = False) -> Result:
@@ -151,7 +164,8 @@ def sigmoid_loss(pairs: PairBatch, weight_inside: bool = False) -> Result:
 
     where w is the weight of a positive, and 1 for negatives. "Generalized contrastive learning",
     Eq. 6, has the weight of positives inside, log sigmoid(w_ii s_ii), and -b instead of the added
-    bias. False negatives are treated as in `contrastive_loss`.
+    bias. False negatives by id (see `contrastive_loss`) count as negatives, not at all, or as
+    positives with the weight of the pair that they equal.
 
     Args:
       weight_inside: as in Eq. 6; a pair of weight 0 still adds nothing.
@@ -159,13 +173,10 @@ def sigmoid_loss(pairs: PairBatch, weight_inside: bool = False) -> Result:
     Returns:
       The loss [] and the metrics of `contrastive_loss`.
     """
-    stats, positive = pairs.statistics(SigmoidReduction())
+    stats, positive = pairs.statistics(SigmoidReduction(weight_inside))
     weights, counted = pairs.weights(positive), pairs.counted["pair"]
-    if weight_inside:
-        cost = jnp.where(weights > 0, jax.nn.softplus(-weights * positive), 0)
-    else:
-        cost = weights * jax.nn.softplus(-positive)
-    cost = stats["query"]["cost"] + jnp.where(counted, cost, 0)
+    cost_of_pair = jnp.where(counted, positive_cost(positive, weights, weight_inside), 0)
+    cost = stats["query"]["cost"] + cost_of_pair
     valid = pairs.valid_rows
     loss = mean(jnp.where(valid, cost, 0), valid.astype(positive.dtype))
     return loss, {"accuracy": accuracy(stats, positive, counted, ("query", "document"))}

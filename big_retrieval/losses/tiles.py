@@ -16,7 +16,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-FalseNegatives = Literal["keep", "mask"]
+FalseNegatives = Literal["keep", "mask", "positives"]
 Axes = tuple[str, ...]
 Stats = Mapping[str, jax.Array]
 
@@ -54,30 +54,52 @@ class Tile:
     """Labels of the entries of a tile.
 
     Attributes:
+      counted: bool [R, T]; negatives, and false negatives that count as positives.
       negative: bool [R, T].
       local: R rows of the tile.
       rotating: T columns of the tile.
+      share: [R, T] or None; weights of the false negatives that count as positives, 0 elsewhere.
     """
 
+    counted: jax.Array
     negative: jax.Array
     local: SideRows
     rotating: SideRows
+    share: jax.Array | None = None
 
 
 def classify(local: SideRows, rotating: SideRows, false_negatives: FalseNegatives) -> Tile:
-    """Labels the negatives among the entries of a tile of documents (local) and queries (rotating).
+    """Labels the entries of a tile as negatives, false negatives or not counted.
 
     An entry of two different pairs is a false negative by id if its query is relevant to its
     document by the query ids or by the document ids.
+
+    Args:
+      local: documents.
+      rotating: queries.
     """
     r, t = local, rotating
     positive = r.index[:, None] == t.index[None, :]  # [R, T]
-    negative = r.counted[:, None] & t.counted[None, :] & ~positive
+    counted = r.counted[:, None] & t.counted[None, :] & ~positive
+    query, document = _among(t.query_id, r.query_id), _among(r.document_id, t.document_id)
+    query = query if query is None else query.T  # [R, T]
+    if false_negatives == "keep" or (query is None and document is None):
+        return Tile(counted, counted, r, t)
+    none = jnp.zeros((), bool)
+    query, document = none if query is None else query, none if document is None else document
+    false_negative = counted & (query | document)
+    negative = counted & ~false_negative
     if false_negatives == "mask":
-        query, document = _among(t.query_id, r.query_id), _among(r.document_id, t.document_id)
-        for is_relevant in (None if query is None else query.T, document):  # [R, T]
-            negative = negative if is_relevant is None else negative & ~is_relevant
-    return Tile(negative, r, t)
+        return Tile(negative, negative, r, t)
+    dtype = r.embeddings.dtype
+    ones = jnp.ones((), dtype)
+    # The false negative (q_t, d_r) is pair r if the queries are the same, and pair t if the
+    # documents are. If both are, the weights should be equal; their mean is used.
+    of_r = query * (ones if r.weight is None else r.weight[:, None])
+    of_t = document * (ones if t.weight is None else t.weight[None, :])
+    pairs = jnp.maximum(query.astype(dtype) + document, 1)
+    share = jnp.where(false_negative, (of_r + of_t) / pairs, 0)
+    return Tile(counted, negative, r, t, share)
 
 
 def _among(one: jax.Array | None, several: jax.Array | None) -> jax.Array | None:
@@ -92,7 +114,7 @@ def _among(one: jax.Array | None, several: jax.Array | None) -> jax.Array | None
 class Reduction(Protocol):
     """Reads tiles for a loss. All methods are pure; none depends on other tiles or devices.
 
-    By default, `best` merges as a maximum, and all other statistics as sums.
+    A subclass inherits the merges of statistics that are sums, except `best`, which is a maximum.
     """
 
     def start(self, side: SideRows) -> Stats:
@@ -105,14 +127,13 @@ class Reduction(Protocol):
 
     def merge(self, a: Stats, b: Stats) -> Stats:
         """Merges the statistics of two sets of tiles."""
-        return {k: jnp.maximum(x, b[k]) if k == "best" else x + b[k] for k, x in a.items()}
+        sums = {name: a[name] + b[name] for name in a if name != "best"}
+        return {"best": jnp.maximum(a["best"], b["best"]), **sums}
 
     def merge_devices(self, stats: Stats, axes: Axes) -> Stats:
         """Merges [N] statistics over devices; each keeps its own [n] rows."""
-        return {
-            name: own_rows(jax.lax.pmax(x, axes), axes) if name == "best" else scatter_sum(x, axes)
-            for name, x in stats.items()
-        }
+        sums = {name: scatter_sum(x, axes) for name, x in stats.items() if name != "best"}
+        return {"best": own_rows(jax.lax.pmax(stats["best"], axes), axes), **sums}
 
     def finish(self, stats: Stats) -> Stats:
         """Returns the finished statistics, which the loss reads."""
@@ -135,59 +156,89 @@ class SavedRows:
 
 @dataclasses.dataclass(frozen=True)
 class SoftmaxReduction(Reduction):
-    """Log-sum-exp over the logits of a row's negatives.
+    """Log-sum-exp over the logits of a row.
 
-    Finished: `others`, the log-sum-exp; `best`, the largest logit, without gradient.
+    Finished: `others`, the log-sum-exp of all counted logits; `best`, the largest logit of a
+    negative, without gradient; with `positives` also `dot`, the sum of share * logit over the false
+    negatives that count as positives, and `share`, the sum of their shares.
     """
+
+    positives: bool = False
 
     def start(self, side: SideRows) -> Stats:
         zeros = jnp.zeros(side.embeddings.shape[:1], side.embeddings.dtype)
-        return {"max": zeros + EXCLUDED, "sum": zeros}
+        stats = {"max": zeros + EXCLUDED, "sum": zeros}
+        return stats | self._positives(zeros + EXCLUDED, zeros, zeros)
+
+    def _positives(self, best: jax.Array, dot: jax.Array, share: jax.Array) -> dict[str, jax.Array]:
+        return {"best": best, "dot": dot, "share": share} if self.positives else {}
 
     def read(self, logits: jax.Array, tile: Tile) -> tuple[Stats, Stats]:
-        counted = jnp.where(tile.negative, logits, EXCLUDED)
+        counted = jnp.where(tile.counted, logits, EXCLUDED)
 
-        def side(axis: int) -> Stats:
+        def side(axis: int) -> dict[str, jax.Array]:
             top = jnp.max(counted, axis=axis)
             # In a row without counted logits every entry adds exp(0) = 1. A merge with counted
             # logits turns this into 1 * exp(EXCLUDED - max) = 0.
             total = jnp.sum(jnp.exp(counted - jnp.expand_dims(top, axis)), axis=axis)
-            return {"max": top, "sum": total}
+            stats = {"max": top, "sum": total}
+            if tile.share is None:
+                return stats
+            best = jnp.max(jnp.where(tile.negative, logits, EXCLUDED), axis=axis)
+            dot = jnp.sum(tile.share * logits, axis=axis)
+            return stats | self._positives(best, dot, jnp.sum(tile.share, axis=axis))
 
         return side(1), side(0)
 
     def merge(self, a: Stats, b: Stats) -> Stats:
         top = jnp.maximum(a["max"], b["max"])
         total = a["sum"] * jnp.exp(a["max"] - top) + b["sum"] * jnp.exp(b["max"] - top)
-        return {"max": top, "sum": total}
+        out = {"max": top, "sum": total}
+        if self.positives:
+            out["best"] = jnp.maximum(a["best"], b["best"])
+            out |= {name: a[name] + b[name] for name in ("dot", "share")}
+        return out
 
     def merge_devices(self, stats: Stats, axes: Axes) -> Stats:
         top = jax.lax.pmax(stats["max"], axes)  # [N]
         # Sums are over exp(logit - max): they need the same maximum before they are added.
         total = scatter_sum(stats["sum"] * jnp.exp(stats["max"] - top), axes)  # [n]
-        return {"max": own_rows(top, axes), "sum": total}
+        out = {"max": own_rows(top, axes), "sum": total}
+        if self.positives:
+            out["best"] = own_rows(jax.lax.pmax(stats["best"], axes), axes)
+            out |= {name: scatter_sum(stats[name], axes) for name in ("dot", "share")}
+        return out
 
     def finish(self, stats: Stats) -> Stats:
-        return {"others": stats["max"] + jnp.log(stats["sum"]), "best": stats["max"]}
+        others = stats["max"] + jnp.log(stats["sum"])
+        # If no false negative counts as a positive, every counted logit belongs to a negative.
+        out = {"others": others, "best": stats["best" if self.positives else "max"]}
+        return out | {name: stats[name] for name in ("dot", "share") if self.positives}
 
     def pull(
         self, logits: jax.Array, tile: Tile, local: SavedRows, rotating: SavedRows
     ) -> jax.Array:
-        counted = jnp.where(tile.negative, logits, EXCLUDED)
+        counted = jnp.where(tile.counted, logits, EXCLUDED)
         r, t = local, rotating
         # d logsumexp / d logit = exp(logit - logsumexp), once for its row, once for its column.
         by_row = r.grads["others"][:, None] * jnp.exp(counted - r.stats["others"][:, None])
         by_column = t.grads["others"][None, :] * jnp.exp(counted - t.stats["others"][None, :])
-        return by_row + by_column
+        out = by_row + by_column
+        if tile.share is not None:
+            out = out + tile.share * (r.grads["dot"][:, None] + t.grads["dot"][None, :])
+        return out
 
 
 @dataclasses.dataclass(frozen=True)
 class SigmoidReduction(Reduction):
-    """Sum over a rotating row of the costs of its negatives, softplus(logit).
+    """Sum over a rotating row of softplus(logit) and share * softplus(-logit).
 
-    Finished: `cost`, 0 for local rows, so that every logit counts once; `best` as in
-    `SoftmaxReduction`.
+    The first is the cost -log sigmoid(-logit) of a negative, the second the cost of a false
+    negative that counts as a positive. Finished: `cost`, only of rotating rows, so that every logit
+    counts once; `best` as in `SoftmaxReduction`.
     """
+
+    inside: bool = False  # see `positive_cost`
 
     def start(self, side: SideRows) -> Stats:
         zeros = jnp.zeros(side.embeddings.shape[:1], side.embeddings.dtype)
@@ -195,6 +246,8 @@ class SigmoidReduction(Reduction):
 
     def read(self, logits: jax.Array, tile: Tile) -> tuple[Stats, Stats]:
         cost = jnp.where(tile.negative, jax.nn.softplus(logits), 0)
+        if tile.share is not None:
+            cost = cost + positive_cost(logits, tile.share, self.inside)
         rivals = jnp.where(tile.negative, logits, EXCLUDED)
         best = jnp.max(rivals, axis=1)
         local = {"best": best, "cost": jnp.zeros_like(best)}
@@ -204,7 +257,23 @@ class SigmoidReduction(Reduction):
         self, logits: jax.Array, tile: Tile, local: SavedRows, rotating: SavedRows
     ) -> jax.Array:
         slope = jnp.where(tile.negative, jax.nn.sigmoid(logits), 0)
+        if tile.share is not None:
+            factor = tile.share if self.inside else 1
+            slope = slope - tile.share * jax.nn.sigmoid(-factor * logits)
         return rotating.grads["cost"][None, :] * slope
+
+
+def positive_cost(logits: jax.Array, weight: jax.Array, inside: bool) -> jax.Array:
+    """Returns the cost of positives in the sigmoid loss: w softplus(-x); 0 if w is 0.
+
+    Args:
+      logits: x.
+      weight: w, of the same shape, not negative.
+      inside: softplus(-w x) instead, as in GCL's Eq. 6.
+    """
+    if inside:
+        return jnp.where(weight > 0, jax.nn.softplus(-weight * logits), 0)
+    return weight * jax.nn.softplus(-logits)
 
 
 def scatter_sum(x: jax.Array, axes: Axes) -> jax.Array:

@@ -11,13 +11,14 @@ replaces max_j. Scores are computed tile by tile (`tiles.py`), without a matrix 
 
 import dataclasses
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
 
-from big_retrieval.config import NotNegative, register
+from big_retrieval.config import Config, NotNegative, register
 from big_retrieval.losses.context import Context, Result
 from big_retrieval.losses.pairs import PairLoss
 from big_retrieval.losses.pairwise import PairBatch, accuracy
@@ -47,6 +48,14 @@ class Triplet(PairLoss):
     margin: NotNegative = 0.2  # a pair should score above its negatives by this margin
     negatives: Literal["hardest", "all"] = "hardest"  # of the global batch; "all" adds up hinges
     reduction: Literal["sum", "mean"] = "sum"  # over the rows; LTD and VSE++ sum
+
+    def check(self, config: Config, path: str) -> Iterator[str]:
+        yield from super().check(config, path)
+        if self.false_negatives == "positives":
+            yield (
+                f"{path}.false_negatives is 'positives', but a triplet has one positive; set it to "
+                "'mask', which leaves false negatives out."
+            )
 
     def scalars(self) -> dict[str, float]:
         return {}

@@ -81,6 +81,8 @@ class Vdr(PairLoss):
                 f"{dense[0]}.head.type to 'lexical', or use another loss."
             )
         mask = self.mask
+        if self.false_negatives == "positives" and mask.apply != "none":
+            yield f"{path}.mask.apply needs false_negatives 'keep' or 'mask'."
         if mask.apply in ("bag", "both") and not self.bag:
             yield f"{path}.mask.apply {mask.apply!r} needs {path}.bag=True."
         yield from self._words(config, path)

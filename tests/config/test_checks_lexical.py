@@ -68,6 +68,7 @@ IMPOSSIBLE: list[tuple[Make, dict[str, Any], str]] = [
     (tiny, {"losses__main": recipe.entry(configs.Vdr())}, "config.losses.main.type 'vdr'"),
     (splade, {"losses__main__sparsity__query": -0.1}, "config.losses.main.sparsity.query is -0.1"),
     (tiny, {"losses__main__sparsity__document": 0.1}, "losses.main.sparsity.document is 0.1"),
+    (pictures, {"losses__main__false_negatives": "positives"}, "config.losses.main.mask.apply"),
     (pictures, {"losses__main__mask__apply": "both", **NO_BAG}, "losses.main.mask.apply 'both'"),
     (turned, {}, "config.losses.main.bag to False"),
     (turned, {"losses__main__top_k": 0, **NO_BAG}, "config.losses.main.top_k above 0"),

@@ -203,3 +203,71 @@ def test_clip_mtob_computes_its_published_values(name: str, tmp_path: Path) -> N
         assert set(again) <= set(theirs), side
         for key, array in again.items():
             np.testing.assert_array_equal(array, theirs[key].reshape(array.shape))
+
+
+def as_big_vision(params: dict[str, np.ndarray], heads: int, old: bool, scanned: bool) -> Any:
+    """Parameters as big_vision, or the older vision_transformer code, saves them."""
+    width = params["class_embedding"].shape[1]
+    arrays: dict[str, np.ndarray] = {}
+    block, attention = "Transformer/encoderblock_{i}/", "MultiHeadDotProductAttention_0/"
+    for path, array in params.items():
+        layer = path.split("/")[0].removeprefix("layers_")
+        name = path.split("/", 1)[-1]
+        if path.startswith("layers_"):
+            name = name.replace("attention/", attention).replace("ln_1", "LayerNorm_0")
+            name = name.replace("ln_2", "LayerNorm_1").replace("mlp/fc", "MlpBlock_0/Dense_")
+            name = name.replace("Dense_1", "Dense_0").replace("Dense_2", "Dense_1")
+            if "out/kernel" in name:
+                array = array.reshape(heads, width // heads, width)
+            elif attention in name and "out" not in name:
+                array = array.reshape(*array.shape[:-1], heads, width // heads)
+            name = block.format(i=layer) + name
+        arrays[name if path.startswith("layers_") else path] = array
+    arrays["cls"] = arrays.pop("class_embedding")[None]
+    arrays["pos_embedding"] = arrays.pop("position_embedding")[None]
+    kernel = arrays.pop("patch_embedding/kernel")
+    arrays["embedding/kernel"] = kernel.reshape(8, 8, 3, width)
+    arrays["embedding/bias"] = arrays.pop("patch_embedding/bias")
+    for end in ("scale", "bias"):
+        arrays[f"Transformer/encoder_norm/{end}"] = arrays.pop(f"ln_post/{end}")
+    if old:
+        arrays = {
+            k.replace("MultiHeadDotProductAttention_0", "MultiHeadDotProductAttention_1")
+            .replace("LayerNorm_1", "LayerNorm_2").replace("MlpBlock_0", "MlpBlock_3")
+            .replace("pos_embedding", "Transformer/posembed_input/pos_embedding"): x
+            for k, x in arrays.items()
+        }  # fmt: skip
+    if scanned:
+        first = [k for k in arrays if "encoderblock_0/" in k]
+        for key in first:
+            both = [arrays.pop(key), arrays.pop(key.replace("encoderblock_0", "encoderblock_1"))]
+            arrays[key.replace("encoderblock_0", "encoderblock")] = np.stack(both)
+    return {f"params/{k}": x for k, x in arrays.items()} if not old else arrays
+
+
+@pytest.mark.parametrize(("old", "scanned"), [(False, False), (False, True), (True, False)])
+def test_big_vision_vit_is_read(old: bool, scanned: bool, tmp_path: Path) -> None:
+    params = case("hf_vit")[0].parts["image"].params
+    saved = as_big_vision(dict(params), 4, old, scanned)
+    np.savez(
+        tmp_path / "vit.npz",
+        **saved,
+        **{"params/head/kernel" if not old else "head/kernel": np.zeros((32, 5))},
+    )
+    source = read(str(tmp_path / "vit.npz"))
+    assert source.unknown == []
+    part = source.parts["image"]
+    assert set(part.params) == set(params)
+    for path, array in params.items():
+        np.testing.assert_array_equal(part.params[path], array, err_msg=path)
+    assert part.tower.activation == "gelu_tanh"
+
+
+def test_big_vision_class_token_without_a_position_gets_zeros(tmp_path: Path) -> None:
+    params = dict(case("hf_vit")[0].parts["image"].params)
+    saved = as_big_vision(dict(params), 4, False, False)
+    saved["params/pos_embedding"] = saved["params/pos_embedding"][:, 1:]
+    np.savez(tmp_path / "vit.npz", **saved)
+    arrays = read(str(tmp_path / "vit.npz")).parts["image"].params["position_embedding"]
+    np.testing.assert_array_equal(arrays[1:], params["position_embedding"][1:])
+    assert not arrays[0].any()

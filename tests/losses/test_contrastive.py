@@ -81,9 +81,11 @@ def test_padding_is_as_if_absent(padding: float) -> None:
     np.testing.assert_allclose(grads[2], clean[2], rtol=1e-9)
 
 
-def test_batch_without_valid_rows_has_loss_0() -> None:
-    loss, metrics = run(*pair(0, 3), valid=np.zeros(3, bool))
-    assert float(loss) == float(metrics["accuracy"]) == 0
+def test_nothing_valid_is_zero() -> None:
+    a, b = pair(0, 3)
+    loss, metrics = run(a, b, valid=np.zeros(3, bool))
+    assert float(loss) == 0.0
+    assert float(metrics["accuracy"]) == 0.0
 
 
 def test_accuracy_is_strict() -> None:
@@ -97,6 +99,18 @@ def test_accuracy_is_strict() -> None:
     # b's rows 0 and 1 both equal a's row 0: a's rows 0 (tie) and 1 lose, b's row 0 wins.
     double = eye[[0, 0, 2, 3]]
     assert float(run(eye, double)[1]["accuracy"]) == pytest.approx(0.5 * (2 / 4 + 3 / 4))
+
+
+def test_accuracy_has_no_gradient_and_scale_has() -> None:
+    a, b = (TOP.project(jnp.asarray(x, jnp.float32)) for x in pair(0, 5))
+
+    def both(scale: jax.Array) -> tuple[jax.Array, jax.Array]:
+        loss, metrics = contrastive_loss(PairBatch(a, b, TOP, scale))
+        return loss, metrics["accuracy"]
+
+    slopes = jax.jit(jax.jacrev(both))(jnp.asarray(2.0))
+    assert float(slopes[0]) != 0.0
+    assert float(slopes[1]) == 0.0
 
 
 def test_sharded_rows_without_set_mesh_equal_one_device() -> None:
@@ -161,5 +175,6 @@ def test_repeated_pairs_cost_log_2_as_negatives() -> None:
 
         once = loss(5, "keep")
         assert loss(10, "keep") == pytest.approx(once + np.log(2))
+        assert loss(10, "positives") == pytest.approx(once + np.log(2))
         # Masked, every other pair still counts twice: more than once, less than log 2 more.
         assert once < loss(10, "mask") < once + np.log(2)
