@@ -143,9 +143,10 @@ class Tokenizer:
                 yield f"config.tokenizer.sources has {name!r}; it can have {', '.join(known)}."
         if not self.sources:
             yield "config.tokenizer.sources is empty; name at least 'data'."
-        if not self.path and self.vocab_size < 6:
+        if not self.path and not 6 <= self.vocab_size <= 1_114_111:
             yield (
-                f"config.tokenizer.vocab_size is {self.vocab_size}; a learned one needs at least 6."
+                f"config.tokenizer.vocab_size is {self.vocab_size}; a learned one needs 6 to "
+                "1,114,111."
             )
 
     def runlocal(self) -> "Tokenizer":

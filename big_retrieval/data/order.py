@@ -20,8 +20,6 @@ class Order:
 
         if length < 1:
             raise UserError("The source has no records; training needs at least one.")
-        if seed < 0:
-            raise UserError(f"seed {seed} is negative; use 0 or more.")
         self.length, self.seed = length, seed
         # repeat() gives every epoch another shuffle; positions are looked up independently.
         self._shuffled = grain.MapDataset.range(length).seed(seed).shuffle().repeat()

@@ -196,7 +196,6 @@ def test_errors_of_the_source_are_damage_with_their_type(reading):
         (changed(TEXT, column="title"), "no column 'title'"),
         (changed(TEXT, column="image"), "'image' is array"),
         (changed(IMAGE, column="captions"), "the image is tuple"),
-        (replace(TEXT, tokenizer=None), "has no tokenizer"),
         (changed(TEXT, length=1), "length 1"),
     ],
 )

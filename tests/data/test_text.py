@@ -219,8 +219,6 @@ def test_load_finds_files_and_folders(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "path", "message"),
     [
-        ("bpe", "x", "config.tokenizer.type is 'bpe'"),
-        ("auto", "", "config.tokenizer.path is empty"),
         ("wordpiece", "{folder}/nowhere.txt", r"no file or folder .*nowhere\.txt"),
         ("auto", "{folder}", "has no tokenizer.json or vocab.txt"),
         ("auto", "{folder}/bad.json", "bad.json: This is not the content"),

@@ -1,7 +1,6 @@
 """Learning a WordPiece vocabulary, with the same result on every machine and in every process."""
 
 import heapq
-import sys
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,7 +8,6 @@ from itertools import pairwise
 
 from tokenizers import normalizers, pre_tokenizers
 
-from big_retrieval.errors import UserError
 from big_retrieval.runtime.progress import progress_bar
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -29,7 +27,8 @@ def learn_wordpiece(texts: Iterable[str], vocab_size: int, *, lowercase: bool = 
     texts alone. Memory is about 600 bytes per different short word, for any number of texts.
 
     Args:
-      vocab_size: maximum number of entries; there are fewer if no pair occurs twice any more.
+      vocab_size: maximum number of entries, 5 to 1,114,111; there are fewer if no pair occurs twice
+        any more.
       lowercase: True to lower-case texts and strip their accents.
 
     Returns:
@@ -37,15 +36,6 @@ def learn_wordpiece(texts: Iterable[str], vocab_size: int, *, lowercase: bool = 
       order), then the merged pieces in order. A small vocabulary leaves out the rarest characters,
       and words with one of them are not merged.
     """
-    if vocab_size < len(SPECIALS):
-        raise UserError(
-            f"config.tokenizer.vocab_size {vocab_size} has no room for the {len(SPECIALS)} special "
-            "tokens; use more."
-        )
-    if vocab_size > sys.maxunicode:  # an entry is a character while pairs are merged
-        raise UserError(
-            f"config.tokenizer.vocab_size {vocab_size} is too large; use at most {sys.maxunicode}."
-        )
     words = _count_words(texts, lowercase)
     firsts: Counter[str] = Counter()
     inner: Counter[str] = Counter()
