@@ -82,17 +82,6 @@ def test_count_shared_equals_a_plain_loop(records: Listed) -> None:
     assert found.any == any(each.records for each in found.shared.values())
 
 
-def test_sentence_names_shared_fields() -> None:
-    found = count_shared(
-        source([(0, ("cat",)), (0, ("cat",)), (1, ("dog",)), (2, ("cat",))]), READERS
-    )
-    assert found.sentence("pets") == (
-        "pets: 2 of 4 records share their image with others (1 different); "
-        "3 of 4 records share their text with others (1 different)"
-    )
-    assert count_shared(source([(0, ("cat",)), (1, ("dog",))]), READERS).sentence("pets") == ""
-
-
 def test_count_shared_samples_large_sources(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(duplicates, "ALL", 10)
     monkeypatch.setattr(duplicates, "SAMPLE", 4)

@@ -13,7 +13,6 @@ import pytest
 
 from big_retrieval.data.batches import try_record
 from big_retrieval.data.eval_batches import eval_items
-from big_retrieval.data.fields.images import has_word
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import Reading, Timed, eval_batches, train_batches
 from big_retrieval.data.sources import RecordSource
@@ -163,15 +162,6 @@ def test_unsafe_words_prevent_the_flip():
     free = {**fields, "image": changed(fields["image"], flip=1.0, flip_unsafe_words=())}
     batch = run(Tagged(), free, size=40, start=0, stop=1)[0]
     assert (batch["image"]["pixels"][:, 0, 0, 0] == 200).all()
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [("the LEFT one", True), ("right.", True), ("leftover", False), ("bright", False), ("", False)],
-)
-def test_has_word(text, found):
-    assert has_word(["above", text], ("left", "right")) is found
-    assert not has_word([text], ())
 
 
 def test_image_without_crop_and_flip_is_unchanged():

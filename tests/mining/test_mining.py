@@ -118,10 +118,6 @@ def test_has_answer_matches_sequences_of_words(text: str, answer: str, present: 
     assert has_answer(text, [words_of("zzz"), words_of(answer)]) == present
 
 
-def test_words_of_keeps_symbols() -> None:
-    assert words_of("It's  A-b\t1.5!") == ("it", "'", "s", "a", "-", "b", "1", ".", "5", "!")
-
-
 def test_bm25_scores_relevant_documents_that_it_does_not_return() -> None:
     documents = ["red shoe", "red", "blue red hat", "hat"]
     index = Bm25(documents)
