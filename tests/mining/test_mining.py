@@ -132,43 +132,45 @@ def test_bm25_scores_relevant_documents_that_it_does_not_return() -> None:
     assert cut[0] == pytest.approx(scores[0][numbers[0] == 1][0])
 
 
-def folder(root: Path) -> str:
-    """Writes three queries with a relevant document each, and three more documents."""
+WORDS = ["red shoe", "blue hat", "green scarf", "red hat", "blue shoe", "red shoe sale"]
+CORPUS = {f"d{i}": text for i, text in enumerate(WORDS)}
+QRELS = (("q0", "d0"), ("q1", "d1"), ("q2", "d2"))
+
+
+def folder(
+    root: Path, corpus: Any = CORPUS, queries: Any = tuple(WORDS[:3]), qrels: Any = QRELS
+) -> str:
+    """Writes BEIR's files, by default three queries with a relevant document each."""
     (root / "qrels").mkdir(parents=True)
-    words = ["red shoe", "blue hat", "green scarf", "red hat", "blue shoe", "red shoe sale"]
-    corpus = [{"_id": f"d{i}", "title": "", "text": text} for i, text in enumerate(words)]
-    queries = [{"_id": f"q{i}", "text": words[i], "answers": ["sale"]} for i in range(3)]
-    for name, rows in (("corpus", corpus), ("queries", queries)):
+    tables = {
+        "corpus": [{"_id": key, "title": "", "text": text} for key, text in corpus.items()],
+        "queries": [
+            {"_id": f"q{i}", "text": text, "answers": ["sale"]} for i, text in enumerate(queries)
+        ],
+    }
+    for name, rows in tables.items():
         (root / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    lines = [f"q{i}\td{i}\t1\n" for i in range(3)]
-    (root / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines))
+    lines = ["query-id\tcorpus-id\tscore", *(f"{query}\t{key}\t1" for query, key in qrels)]
+    (root / "qrels" / "train.tsv").write_text("\n".join(lines) + "\n")
     return str(root)
 
 
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Runs `big-retrieval mine --bm25` in this process with these flags."""
-
-    def run(**flags: Any) -> None:
-        mine.main(mine.MineOptions(bm25=True, config=None, **flags))
-
-    return run
+def run_mine(data: str, out: Path, **flags: Any) -> list[dict[str, Any]]:
+    """Runs `big-retrieval mine --bm25` in this process; returns the rows."""
+    mine.main(mine.MineOptions(bm25=True, config=None, data=data, out=out, **flags))
+    return [json.loads(line) for line in out.read_text().splitlines()]
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+def negatives(rows: list[dict[str, Any]]) -> list[set[str]]:
+    return [{x["passage_id"] for x in row["hard_negative_ctxs"]} for row in rows]
 
 
-def test_bm25_mines_a_beir_folder_and_dpr_reads_the_result(command: Any, tmp_path: Path) -> None:
+def test_bm25_mines_a_beir_folder_and_dpr_reads_the_result(tmp_path: Path) -> None:
     out = tmp_path / "hard.jsonl"
-    command(data=folder(tmp_path / "data"), out=out)
-    rows = read(out)
+    rows = run_mine(folder(tmp_path / "data"), out)
     assert [row["question"] for row in rows] == ["red shoe", "blue hat", "green scarf"]
     assert rows[0]["positive_ctxs"] == [{"title": "", "text": "red shoe", "passage_id": "d0"}]
-    found = {x["passage_id"] for x in rows[0]["hard_negative_ctxs"]}
-    assert found == {"d3", "d4"}  # d5 has the answer
-    assert {x["passage_id"] for x in rows[1]["hard_negative_ctxs"]} == {"d3", "d4"}
-    assert rows[2]["hard_negative_ctxs"] == []
+    assert negatives(rows) == [{"d3", "d4"}, {"d3", "d4"}, set()]  # d5 has the answer
     assert not list(tmp_path.glob("*.partial"))
     of = make_source(Dpr(path=str(out)))
     assert (of[0]["query"], of[0]["text"]) == ("red shoe", "red shoe")
@@ -177,39 +179,26 @@ def test_bm25_mines_a_beir_folder_and_dpr_reads_the_result(command: Any, tmp_pat
     ]
 
 
-def test_mine_leaves_out_copies_and_relevant_documents_of_equal_questions(
-    command: Any, tmp_path: Path
-) -> None:
+def test_mine_leaves_out_copies_and_relevant_documents_of_equal_questions(tmp_path: Path) -> None:
     right = "the Cafe\u0301 of Paris"
     copies = [
         f"{right} ", "the  Cafe\u0301 of Paris", f"\ufeff{right}", "the Caf\u00e9 of\u00a0Paris\n",
         "the cafe\u0301 of paris",
     ]  # fmt: skip
-    texts = dict(enumerate([right, *copies, "the other Caf\u00e9", "a Caf\u00e9 in Rome"]))
-    rows = {
-        "corpus": [{"_id": str(i), "title": "", "text": text} for i, text in texts.items()],
-        "queries": [
-            {"_id": "q1", "text": "Caf\u00e9  of Paris"},
-            {"_id": "q2", "text": "Cafe\u0301 of paris"},
-        ],
-    }
-    (tmp_path / "beir" / "qrels").mkdir(parents=True)
-    for name, each in rows.items():
-        lines = [json.dumps(row) + "\n" for row in each]
-        (tmp_path / "beir" / f"{name}.jsonl").write_text("".join(lines))
-    qrels = "query-id\tcorpus-id\tscore\nq1\t0\t1\nq1\tgone\t1\nq2\t6\t1\n"
-    (tmp_path / "beir" / "qrels" / "train.tsv").write_text(qrels)
-    command(data=str(tmp_path / "beir"), out=tmp_path / "mined.jsonl")
-    mined = read(tmp_path / "mined.jsonl")
-    assert [[x["passage_id"] for x in row["positive_ctxs"]] for row in mined] == [["0"], ["6"]]
-    assert [[x["passage_id"] for x in row["hard_negative_ctxs"]] for row in mined] == [["7"]] * 2
+    texts = [right, *copies, "the other Caf\u00e9", "a Caf\u00e9 in Rome"]
+    queries = "Caf\u00e9  of Paris", "Cafe\u0301 of paris"
+    qrels = ("q0", "0"), ("q0", "gone"), ("q1", "6")
+    corpus = {str(i): text for i, text in enumerate(texts)}
+    rows = run_mine(folder(tmp_path / "data", corpus, queries, qrels), tmp_path / "mined.jsonl")
+    assert [[x["passage_id"] for x in row["positive_ctxs"]] for row in rows] == [["0"], ["6"]]
+    assert negatives(rows) == [{"7"}, {"7"}]
 
 
 def test_stopped_mine_resumes_and_other_settings_start_from_scratch(
-    command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    flags = {"data": folder(tmp_path / "data")}
-    command(**flags, out=tmp_path / "whole.jsonl")
+    data = folder(tmp_path / "data")
+    run_mine(data, tmp_path / "whole.jsonl")
     whole, told = (tmp_path / "whole.jsonl").read_bytes(), capsys.readouterr().out.splitlines()
     out, searched, search = tmp_path / "hard.jsonl", [], searchers.WordSearcher.search
 
@@ -222,14 +211,14 @@ def test_stopped_mine_resumes_and_other_settings_start_from_scratch(
     monkeypatch.setattr(searchers.WordSearcher, "search", stopped)
     monkeypatch.setattr(mining, "QUERIES", 1)
     with pytest.raises(KeyboardInterrupt):
-        command(**flags, out=out)
+        run_mine(data, out)
     partial = tmp_path / "hard.jsonl.partial"
     left = partial.read_bytes()
     assert whole.startswith(left)
     partial.write_bytes(left + b'{"question": "half')
     kept = {path.name: path.read_bytes() for path in tmp_path.glob("hard.*")}
     capsys.readouterr()
-    command(**flags, out=out)
+    run_mine(data, out)
     assert (out.read_bytes(), searched[3:]) == (whole, [2])
     again = capsys.readouterr().out.splitlines()
     assert again[1].startswith("resuming after the 2 queries")
@@ -237,9 +226,8 @@ def test_stopped_mine_resumes_and_other_settings_start_from_scratch(
     assert not list(tmp_path.glob("*.partial*"))
     for name, content in kept.items():
         (tmp_path / name).write_bytes(content)
-    command(**flags, out=out, count=1)
+    assert list(map(len, negatives(run_mine(data, out, count=1)))) == [1, 1, 0]
     assert searched[4:] == [0, 1, 2]
-    assert [len(row["hard_negative_ctxs"]) for row in read(out)] == [1, 1, 0]
 
 
 def test_fingerprint_covers_every_document() -> None:
@@ -253,20 +241,13 @@ def test_fingerprint_covers_every_document() -> None:
     assert len({fingerprints(n)["documents"] for n in (-1, 1, 2)}) == 3
 
 
-def test_queries_that_are_documents_are_not_their_own_negatives(
-    command: Any, tmp_path: Path
-) -> None:
+def test_queries_that_are_documents_are_not_their_own_negatives(tmp_path: Path) -> None:
     """As in ArguAna: by the id, or by the text."""
-    data, out = folder(tmp_path / "data"), tmp_path / "hard.jsonl"
+    data = folder(tmp_path / "data", qrels=(("q0", "d0"), ("q1", "d4")))
     rows = [{"_id": "q0", "title": "Red", "text": "red shoe!"}, {"_id": "d7", "text": " blue  hat"}]
     with Path(data, "corpus.jsonl").open("a") as file:
         file.writelines(json.dumps(row) + "\n" for row in rows)
-    Path(data, "qrels", "train.tsv").write_text(
-        "query-id\tcorpus-id\tscore\nq0\td0\t1\nq1\td4\t1\n"
-    )
-    command(data=data, out=out)
-    ids = [{x["passage_id"] for x in row["hard_negative_ctxs"]} for row in read(out)]
-    assert ids == [{"d3", "d4"}, {"d3"}]
+    assert negatives(run_mine(data, tmp_path / "hard.jsonl")) == [{"d3", "d4"}, {"d3"}]
 
 
 def test_training_flags_set_columns_and_clear_labels() -> None:
@@ -282,18 +263,15 @@ def test_training_flags_set_columns_and_clear_labels() -> None:
     ]  # fmt: skip
 
 
-def test_mine_rejects_pairs_judged_twice_and_further_documents(
-    command: Any, tmp_path: Path
-) -> None:
+def test_mine_rejects_pairs_judged_twice_and_further_documents(tmp_path: Path) -> None:
     data, out = folder(tmp_path / "data"), tmp_path / "hard.jsonl"
     with pytest.raises(UserError, match="Remove --documents"):
-        command(data=data, out=out, documents="all.tsv")
+        run_mine(data, out, documents="all.tsv")
     with Path(data, "qrels", "train.tsv").open("a") as file:
         file.write("q0\td0\t2\n")
     with pytest.raises(UserError, match="set `duplicates` of the data"):
-        command(data=data, out=out)
-    command(data=data, out=out, duplicates="max")
-    assert len(read(out)) == 3
+        run_mine(data, out)
+    assert len(run_mine(data, out, duplicates="max")) == 3
 
 
 def test_pairs_task_adds_documents_to_a_collection(tmp_path: Path) -> None:
