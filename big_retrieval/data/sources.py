@@ -1,8 +1,8 @@
 """Records and their sources.
 
-A record is a dict from column name to value: an image as uint8 [H, W, 3] or `decoding.Encoded`, one
-text as str, several as a tuple of str, numbers as int or float. Several threads and (pickled)
-processes read a source by index, so `source[i]` must be a pure function of `i`.
+A record is a dict from column name to value. An image is uint8 [H, W, 3] or `decoding.Encoded`, a
+text is a str, several texts are a tuple of str. Several threads and (pickled) processes read a
+source by index, so `source[i]` must be a pure function of `i`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

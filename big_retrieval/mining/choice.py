@@ -47,8 +47,8 @@ def choose(
 ) -> list[Chosen]:
     """Returns the hard negatives of a query, best first.
 
-    Leaves out relevant documents, the query itself, copies of relevant documents or of earlier
-    negatives, documents whose scores are too high, and documents that contain an answer (as in
+    Leaves out relevant documents, the query itself, and copies of relevant documents or of earlier
+    negatives. Also leaves out documents with too high a score, or with an answer inside (as in
     DPR's evaluation).
 
     Args:

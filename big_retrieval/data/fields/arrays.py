@@ -42,7 +42,7 @@ class ArrayField(EncodedField):
     """Arrays of a fixed shape, one for each record or for each of its texts.
 
     Batches contain {"values": `dtype` [B, *shape]}. The arrays are nested lists in a column, or
-    rows of a memory-mapped .npy file: row i for record i, or rows selected by a column of indices.
+    rows of a memory-mapped .npy file. Record i has row i, or the row that a column selects.
     """
 
     type: Literal["array"] = "array"

@@ -116,10 +116,15 @@ def _weight(score: Any, labels: PairLabels, place: str) -> float:
 def make_weight(labels: PairLabels) -> Callable[[np.ndarray], np.ndarray]:
     """Returns `labels.weight`: from scores float64 [n] in [0, s_max] to weights float64 [n].
 
-    With s_max the highest possible score, the functions are: constant 1; linear s; inverse
-    s_max / (s_max - s + 1); inverse_sqrt s_max / sqrt(s_max - s + 1); piecewise s_max if
-    s >= 0.9 s_max, else s_max / (0.9 s_max - s + 1); and `labels.table`, linear between its scores
-    and constant beyond them. Weights are not normalized: with s_max 100 they go from 1 to 100.
+    The functions, with s_max the highest possible score:
+      constant: 1
+      linear: s
+      inverse: s_max / (s_max - s + 1)
+      inverse_sqrt: s_max / sqrt(s_max - s + 1)
+      piecewise: s_max if s >= 0.9 s_max, else s_max / (0.9 s_max - s + 1)
+      table: `labels.table`, linear between its scores and constant beyond them
+
+    Weights are not normalized: with s_max 100 they go from 1 to 100.
     """
     if labels.weight == "table":
         scores, weights = np.array(labels.table, np.float64).T
