@@ -171,7 +171,7 @@ def load_config(name: str, changes: str, depth: int) -> Any:
     for change in filter(None, changes.split(",")):
         key, _, value = change.partition("=")
         *path, last = key.split(".")
-        entry = config
+        entry: Any = config
         for part in path:
             entry = entry[part]
         entry[last] = int(value) if value.isdigit() else value

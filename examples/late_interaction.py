@@ -86,7 +86,7 @@ class TokenHead(config.Head):
         """What is wrong with the keys, a sentence each."""
         if self.dim is None or self.dim < 1 or self.tokens < 1:
             yield f"{path}.dim and {path}.tokens are {self.dim} and {self.tokens}; at least 1 each."
-        if config.topology != "maxsim":
+        if config.topology_type != "maxsim":
             yield f"{path}: embeddings of tokens need config.topology 'maxsim'."
 
     def embedding_shape(

@@ -18,6 +18,7 @@ from big_retrieval.cli import mistakes
 from big_retrieval.cli.values import EXPECTED, parse_value
 from big_retrieval.config import Config, annotations, schema
 from big_retrieval.config.sources import Source
+from big_retrieval.config.topologies import topology_part
 from big_retrieval.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -59,6 +60,7 @@ def parse_overrides(arguments: Sequence[str]) -> list[Override]:
 
 def apply_overrides(config: Any, overrides: Sequence[Override]) -> None:
     """Sets the keys of a config file's ConfigDict; a UserError names an unknown or wrong key."""
+    _open_topology(config, {override.key for override in overrides})
     for override in overrides:
         _add_entry(config, override.path)
         with _naming(override):
@@ -119,6 +121,16 @@ def _value(override: Override, kind: Any) -> Any:
         expected = "a group of keys: set its single keys instead"
         raise UserError(f"{name} is {text!r}; it must be {expected}.")
     return ml_collections.ConfigDict(value)
+
+
+def _open_topology(config: Any, keys: Collection[str]) -> None:
+    """Makes `config.topology` a group if the command line sets a key of it, else text."""
+    named = config.get("topology")
+    with config.ignore_type(), config.unlocked():
+        if "topology" in keys:  # replaced as a whole
+            config.topology = ""
+        elif isinstance(named, str) and any(key.startswith("topology.") for key in keys):
+            config.topology = schema.to_config_dict(topology_part(named))
 
 
 def _add_entry(config: Any, names: Sequence[str]) -> None:

@@ -37,7 +37,7 @@ def members_of(hint: Any) -> tuple[Any, ...]:
 
 
 def kind_of(hint: Any) -> Any:
-    """Returns the base class of parts in an annotation such as `Tower | None`."""
+    """Returns the base class of parts in an annotation such as `Tower` or `str | Topology`."""
     return next((arg for arg in members_of(hint) if _is_kind(arg)), None)
 
 

@@ -17,7 +17,7 @@ from big_retrieval.config.optimizer import Optimizer
 from big_retrieval.config.ranges import AtLeast0, AtLeast1, NotNegative, Positive, Seed, Steps
 from big_retrieval.config.registry import Plugin
 from big_retrieval.config.sources import Source
-from big_retrieval.config.topologies import Topology, topology_part
+from big_retrieval.config.topologies import Topology, TopologyKey, topology_key
 from big_retrieval.config.towers import Tower
 from big_retrieval.config.trackers import Tracker
 
@@ -85,7 +85,8 @@ class Config:
     fields: dict[str, Field] = field(default_factory=dict)
     # by tower; "model" for all towers and the logit scale of the losses
     init: dict[str, Init] = field(default_factory=dict)
-    topology: str = "sphere"  # type of a topology, the score of embeddings
+    # score of embeddings: the type of a topology, or the group of its keys if it has some
+    topology: TopologyKey = "sphere"
     labels: PairLabels = field(default_factory=PairLabels)
     losses: dict[str, Loss] = field(  # added up
         default_factory=lambda: {"main": registry.default("loss", "contrastive")()}
@@ -114,12 +115,16 @@ class Config:
         parts: dict[str, Any] = {f"config.towers.{name}": x for name, x in self.towers.items()}
         return parts | {f"config.fields.{name}.head": x.head for name, x in self.encoded.items()}
 
+    @property
+    def topology_type(self) -> str:
+        return self.topology if isinstance(self.topology, str) else self.topology.type
+
     def spheres(self) -> int:
         """Returns M, the largest number of sub-spheres of an embedding; oblique scores sum M."""
         heads = {name: field.head for name, field in self.encoded.items()}
         return max((x.embedding_shape(self, name, 0)[0] for name, x in heads.items()), default=1)
 
-    def topology_of(self, *fields: str) -> str:
+    def topology_of(self, *fields: str) -> TopologyKey:
         """Returns the topology that scores these fields: inner products if all are lexical."""
         return "inner" if fields and is_lexical(self, *fields) else self.topology
 
@@ -157,8 +162,7 @@ def negatives_field(config: Config) -> str:
 
 def load(raw: Any) -> Config:
     """Returns the typed form of a ConfigDict; a UserError names the path of a wrong key."""
-    config = schema.parse(Config, raw)
-    topology_part(config.topology, "config.topology")
+    config = _typed(raw)
     types = [config.topology, *(getattr(loss, "topology", "") for loss in config.losses.values())]
     topologies = [cls() for cls in Topology.registered() if cls.type in types]
     return dataclasses.replace(config, plugins=registry.plugins(config, *topologies))
@@ -171,12 +175,12 @@ def load_saved(raw: Any) -> Config:
     `foreign.Foreign`, because the model works without it. Another part whose file is not imported
     raises a PluginNeeded.
     """
-    unknown = functools.partial(_foreign, raw)
+    return _typed(raw, functools.partial(_foreign, raw))
+
+
+def _typed(raw: Any, unknown: schema.Unknown = None) -> Config:
     config = schema.parse(Config, raw, unknown=unknown)
-    if config.topology not in (cls.type for cls in Topology.registered()):
-        unknown(Topology, {"type": config.topology}, "config.topology")
-    topology_part(config.topology, "config.topology")
-    return config
+    return dataclasses.replace(config, topology=topology_key(config.topology))
 
 
 def _foreign(raw: Any, kind: Any, group: Any, path: str) -> Foreign | None:

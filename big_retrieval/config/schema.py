@@ -155,7 +155,7 @@ def parse_value(hint: Any, raw: Any, path: str, unknown: Unknown = None) -> Any:
     members, variants, kind = members_of(hint), variants_of(hint), kind_of(hint)
     if raw is None and NoneType in members:
         return None
-    if variants:
+    if variants and (str not in members or isinstance(raw, Mapping)):
         raw = _group(raw, path)
         if raw.get("type") in list(variants):  # a list hashes nothing
             cls = variants[raw["type"]]
@@ -164,7 +164,9 @@ def parse_value(hint: Any, raw: Any, path: str, unknown: Unknown = None) -> Any:
             return part
         given = f"is {raw['type']!r}" if "type" in raw else "is missing"
         raise UserError(f"{path}.type {given}; it must be one of {', '.join(map(repr, variants))}.")
-    values = [arg for arg in members if arg is not NoneType]
+    if kind and unknown and raw not in list(variants):  # a type given as text
+        unknown(kind, {"type": raw}, path)
+    values = [arg for arg in members if arg not in (NoneType, kind)]
     if len(values) > 1:
         return _scalar_of(values, raw, path)
     (hint,) = values

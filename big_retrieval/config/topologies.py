@@ -4,9 +4,10 @@ import abc
 import difflib
 import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from big_retrieval.config import schema
 from big_retrieval.config.registry import Part
 from big_retrieval.errors import UserError
 
@@ -15,11 +16,12 @@ if TYPE_CHECKING:
 
 
 class Topology(Part):
-    """Base class of topologies, which have no other key than `type`; see `Part`.
+    """Base class of topologies; see `Part`.
 
-    Its methods work under jit, grad, vmap and shard_map. Representations and embeddings are [...,
-    M, N]: M sub-spheres (class tokens) of N dimensions. Scores are higher for closer embeddings and
-    do not include the logit scale.
+    If it has more keys than `type`, `config.topology` is the part itself, otherwise its type. Its
+    methods work under jit, grad, vmap and shard_map. Representations and embeddings are [..., M,
+    N]: M sub-spheres (class tokens) of N dimensions. Scores are higher for closer embeddings and do
+    not include the logit scale.
     """
 
     kind: ClassVar[str] = "topology"
@@ -70,14 +72,30 @@ class Topology(Part):
         return functools.reduce(operator.add, parts)  # [..., M, N]
 
 
-def topology_part(name: str, path: str = "topology") -> Topology:
-    """Returns the topology of a type; `path` is its key, for the error of an unknown type."""
+TopologyKey = str | Topology  # of a config: the type, or the part if it has keys
+
+
+def topology_part(name: TopologyKey | Mapping[str, Any], path: str = "") -> Topology:
+    """Returns the topology of a type or of a saved group of keys; a part is returned as it is."""
+    if isinstance(name, Topology):
+        return name
     known: dict[str, Any] = {cls.type: cls for cls in Topology.registered()}
-    if name not in known:
-        near = difflib.get_close_matches(name, known, 1)
+    tag = str(name.get("type")) if isinstance(name, Mapping) else name
+    if tag not in known:
+        near = difflib.get_close_matches(tag, known, 1)
         hint = f" (did you mean {near[0]!r}?)" if near else ""
         raise UserError(
-            f"{path} {name!r} is unknown{hint}; known: {', '.join(known)}. Give the file of a "
-            "custom topology as --plugins=FILE."
+            f"{path}{': ' if path else ''}topology {tag!r} is unknown{hint}; known: "
+            f"{', '.join(known)}. If it is your own, give the file that defines it as "
+            "--plugins=FILE."
         )
-    return known[name]()
+    if isinstance(name, Mapping):
+        return schema.parse_value(Topology, name, "config.topology")
+    return known[tag]()
+
+
+def topology_key(name: TopologyKey) -> TopologyKey:
+    """Returns the value for a config: the type of a topology without keys, else the part."""
+    part = topology_part(name, "config.topology")
+    has_keys = len(schema.to_plain(part)) > 1  # more than its type
+    return part if has_keys else part.type

@@ -185,7 +185,7 @@ def _add_logit_scale(
         return
     value = np.asarray(source.logit_scale, np.float32)
     spheres = config.spheres()
-    if config.topology == "oblique" and spheres > 1:
+    if config.topology_type == "oblique" and spheres > 1:
         share = spheres / source.spheres
         value = value - np.float32(np.log(share))
         weights.notes.append(f"logit_scale: divided by {share:g}, as scores are sums")

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from big_retrieval.batch import Reps
 from big_retrieval.config import Config, Field, Tower
-from big_retrieval.config.topologies import topology_part
+from big_retrieval.config.topologies import TopologyKey, topology_part
 from big_retrieval.models.batch_norm import counting
 from big_retrieval.models.flops import by_depth, traced_flops, without_kernels
 from big_retrieval.sparse.terms import Terms, Words, terms_of, terms_of_size
@@ -24,7 +24,7 @@ class RetrievalModel(nn.Module):
 
     towers: Mapping[str, Tower]  # configs by name
     fields: Mapping[str, Field]
-    topology: str
+    topology: TopologyKey
     vocab_size: int  # rows of the text towers' word tables, unless their config sets it
     # field with a lexical head that it does not share -> word pieces that are its terms
     terms: Mapping[str, Terms] = dataclasses.field(default_factory=dict)

@@ -28,7 +28,7 @@ def hyper_parameters(c: Config) -> dict[str, str]:
         "decay": schedule.type,
         "weight decay": f"{optimizer.weight_decay:g}",
         "clipped norm": "-" if optimizer.clip_norm is None else f"{optimizer.clip_norm:g}",
-        "topology": c.topology,
+        "topology": c.topology_type,
         "norm 1": _join(_is_normalized(c, field) for field in fields),
         "temperature": "-" if scale is None else _temperature(scale),
         "hard negatives": str(c.negatives.count),
@@ -45,7 +45,7 @@ def _join(values: Iterable[Any]) -> str:
 
 def _is_normalized(c: Config, field: Any) -> str:
     """Returns "yes" if embeddings have norm 1, per sphere of the oblique topology."""
-    return "yes" if getattr(field.head, "normalise", c.topology != "inner") else "no"
+    return "yes" if getattr(field.head, "normalise", c.topology_type != "inner") else "no"
 
 
 def _temperature(scale: Any) -> str:

@@ -98,7 +98,9 @@ def _model(run: RunFiles) -> str:
     count = run.results.get("parameter_count", run.start.get("parameter_count"))
     if count is not None:
         parts.append(f"{number(count)} parameters")
-    return "; ".join([*parts, f"topology {run.config['topology']}"])
+    topology = run.config["topology"]
+    name = topology if isinstance(topology, str) else topology["type"]
+    return "; ".join([*parts, f"topology {name}"])
 
 
 def _length(run: RunFiles) -> str:

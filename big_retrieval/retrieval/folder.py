@@ -16,7 +16,7 @@ import contextlib
 import dataclasses
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ class About:
     """Description of an index."""
 
     kind: str  # "inverted" or "dense"
-    topology: str = ""  # topology of a dense index
+    topology: str | Mapping[str, Any] = ""  # topology of a dense index, as in config.json
     # Value type of an inverted index: "float32", "float16", or "binary" if all values are 1
     values: str = "float32"
     bags: bool = False  # documents are bags of words, encoded without a network

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from big_retrieval.config import registry
+from big_retrieval.config import registry, schema
 from big_retrieval.data.damage import record_at
 from big_retrieval.data.formats.open_files import split_paths
 from big_retrieval.data.stores.store import Store
@@ -107,7 +107,7 @@ def _export(partial: Path, work: IndexWork) -> None:
         (ids, [row.shown for row in rows], embeddings) for ids, rows, embeddings in _encoded(work)
     )
     words = () if work.words is None else work.words.words
-    topology = work.config.topology
+    topology = schema.to_plain(work.config.topology)
     export = exports.ExportedDocuments(batches, words, topology, work.options.quantise)
     exports.write(work.options.format, partial, export)
 
@@ -120,7 +120,7 @@ def _about(work: IndexWork) -> About:
     weighted = ",".join(f"{name}={weight:g}" for name, weight in work.fields.items())
     about = About(
         kind=DENSE if work.words is None else INVERTED,
-        topology=config.topology,
+        topology=schema.to_plain(config.topology),
         field=weighted if others else first,
         query_field=query,
         query_column=field.column,

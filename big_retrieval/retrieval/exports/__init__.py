@@ -4,7 +4,7 @@
 """
 
 import importlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ class ExportedDocuments:
     # Consecutive documents, with `csr_array` [n, V] of lexical fields, else float32 [n, M, N]
     batches: Iterable[Batch]
     words: Sequence[str] = ()  # words of the terms, [V]; empty for dense embeddings
-    topology: str = ""  # topology of dense embeddings
+    topology: str | Mapping[str, Any] = ""  # topology of dense embeddings
     # Factor of Lucene's weights, which are then rounded; None keeps the weights
     quantise: float | None = None
 

@@ -1,7 +1,7 @@
 """Exports for Lucene, scipy and numpy, and the arrays that several formats write."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,9 @@ def write_rows(folder: Path, batches: Iterable[Any], terms: int) -> None:
             indices.append(rows.indices)
 
 
-def write_embeddings(folder: Path, batches: Iterable[np.ndarray], topology: str) -> np.ndarray:
+def write_embeddings(
+    folder: Path, batches: Iterable[np.ndarray], topology: str | Mapping[str, Any]
+) -> np.ndarray:
     """Writes dense embeddings to `embeddings.npy`; returns them mapped, [D, M, N]."""
     dense.build(folder, batches, About(kind=DENSE, topology=topology))
     return np.load(folder / "embeddings.npy", mmap_mode="r")

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ def _with_payloads(folder: Path, batches: Iterable[Batch]) -> Iterator[Any]:
             yield rows
 
 
-def distance(topology: str) -> str:
+def distance(topology: str | Mapping[str, Any]) -> str:
     """Returns Qdrant's name of a topology's score; raises a UserError without one."""
     part = topology_part(topology)
     if isinstance(part, similarity.FlatProduct):
