@@ -3,8 +3,10 @@
 A part is a frozen dataclass with a tag, `type: Literal["name"] = "name"`, and the methods of the
 base class of its kind. `register` adds parts of the package and of users:
 
-  @register("evaluator") @dataclass(frozen=True) class Alignment(config.Evaluator): type:
-    Literal["alignment"] = "alignment"
+    @register("evaluator")
+    @dataclass(frozen=True)
+    class Alignment(config.Evaluator):
+        type: Literal["alignment"] = "alignment"
 
 `places.py` lists the modules that define the package's parts. Base classes do not import jax,
 because processes that only read data run without it.

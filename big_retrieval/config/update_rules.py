@@ -3,10 +3,13 @@
 A rule turns gradients into updates, which the learning rate then scales. Rate, schedule, clipping
 and frozen parameters are not its task. A custom rule:
 
-  @config.register("optimizer") @dataclass(frozen=True) class Signs(config.UpdateRule): type:
-    Literal["signs"] = "signs"
+    @config.register("optimizer")
+    @dataclass(frozen=True)
+    class Signs(config.UpdateRule):
+        type: Literal["signs"] = "signs"
 
-  def build(self, context): return optax.scale_by_sign()
+        def build(self, context):
+            return optax.scale_by_sign()
 """
 
 import abc

@@ -23,8 +23,10 @@ from big_retrieval.models.word_vectors import fit_words
 class GruLayer(nn.Module):
     """A gated recurrent unit of one direction, with PyTorch's gates and two biases.
 
-      r = sigmoid(W_r x + b_r + U_r h + c_r)      reset gate z = sigmoid(W_z x + b_z + U_z h + c_z)
-        update gate n = tanh(W_n x + b_n + r (U_n h + c_n))     proposal h' = (1 - z) n + z h
+        r = sigmoid(W_r x + b_r + U_r h + c_r)      reset gate
+        z = sigmoid(W_z x + b_z + U_z h + c_z)      update gate
+        n = tanh(W_n x + b_n + r (U_n h + c_n))     proposal
+        h' = (1 - z) n + z h
 
     Parameters: `input_kernel [I, 3 H]` (W), `input_bias [3 H]` (b), `hidden_kernel [H, 3 H]` (U),
     `hidden_bias [3 H]` (c), gates in the order r, z, n: PyTorch's `weight_ih`, `bias_ih`,
