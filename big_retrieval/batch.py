@@ -24,14 +24,14 @@ class Batch:
         `values` [B, ...]. An optional field has `present` bool [B], too: False if the record does
         not have it. Targets, which only losses read, are also fields.
       valid: bool [B]; False for the padding rows of a last, incomplete batch.
-      document_id: int32 [B], equal for equal documents. If `config.labels` names no column, it is
-        the record index, or, if records share contents, an id of the document's content: then
-        [B, K] for records with several documents, the drawn one first, filled up with -1.
+      document_id: int32 [B], equal for equal documents. Without a column in `config.labels`, it is
+        the record index. If records share contents, it is an id of the document's content instead,
+        and [B, K] for records with several documents: the drawn document first, padded with -1.
       query_id: int32 [B] or [B, K], equal for equal queries; None without a column or shared
         contents.
       weight: float32 [B], the weight of the row's pair; None for 1.
-      negatives: K hard negatives of each row: the document field whose tower reads them -> arrays,
-        `ids` int32 [B, K, L] and `mask` bool [B, K, L]. None for none.
+      negatives: K hard negatives per row: name of the document field whose tower reads them ->
+        `ids` int32 [B, K, L] and `mask` bool [B, K, L]. None without hard negatives.
       negatives_valid: bool [B, K]; False if a row has fewer than K.
       negatives_id: int32 [B, K], ids like `document_id`, by content; None if unknown.
     """

@@ -93,7 +93,7 @@ def check_free(command: Sequence[str]) -> None:
 
 
 def supervise(options: LaunchOptions) -> int:
-    """Starts the processes until they succeed; returns 0, 2, a status, or 128 + n for signal n."""
+    """Starts the processes, again if one dies; returns the exit status, 128 + n for signal n."""
     try:
         options.logs.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -111,7 +111,7 @@ def supervise(options: LaunchOptions) -> int:
                 return 0
             if MISTAKE in failed:
                 return MISTAKE  # repeating it would not help
-            # The other processes end because of the cause, perhaps before it.
+            # If one process fails, the others end as RETRYABLE, perhaps before the failed one.
             cause = next((code for code in failed if code != RETRYABLE), RETRYABLE)
             status = cause if cause > 0 else 128 - cause
             if signals.count:

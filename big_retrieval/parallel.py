@@ -209,5 +209,5 @@ def fetch(x: jax.Array) -> np.ndarray:
 
 @functools.lru_cache(maxsize=8)
 def _replicating(mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
-    """Returns a function that is compiled once per shape."""
+    """Returns a jitted function that replicates an array; the cache avoids compiling it again."""
     return jax.jit(lambda x: x, out_shardings=replicated(mesh))

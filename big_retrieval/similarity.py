@@ -202,7 +202,7 @@ def _arccos_squared(c: jax.Array) -> jax.Array:
 def _arccos_squared_jvp(
     primals: tuple[jax.Array], tangents: tuple[jax.Array]
 ) -> tuple[jax.Array, jax.Array]:
-    """Computes the slope -2 theta / sin(theta), which is -2 at c = 1 and above, by rounding.
+    """Computes the slope -2 theta / sin(theta); -2 if c >= 1 (above 1 only by rounding).
 
     At c = -1 it is the slope at c = -1 + 8 eps. The tangent of c falls like sin(theta), so the
     gradient of an embedding stays below 2 pi near c = -1.

@@ -109,6 +109,6 @@ def prepare_environment() -> None:
     if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
         os.environ.setdefault("NPROC", "16")  # virtual devices deadlock on few cores without it
     faulthandler.enable(2)
-    # Tracing a model creates many objects that stay. Python's default intervals of full garbage
+    # Tracing a model creates many objects that stay. With Python's default thresholds, full garbage
     # collections take a twelfth of the time until the first step.
     gc.set_threshold(gc.get_threshold()[0], 20, 100)

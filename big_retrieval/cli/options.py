@@ -43,7 +43,7 @@ class Flag:
     needs: str = ""  # flag that has to be present, too
     # maximum number of words that are not flags, for the tuple that takes these words
     words: int = 0
-    # name before the dot, for the tuple that takes flags such as --config.KEY=VALUE unread
+    # name before the dot, for the tuple that collects flags such as --config.KEY=VALUE unparsed
     keys: str = ""
 
 
@@ -77,7 +77,7 @@ class CommandFlag:
         return self.field.default is factory is dataclasses.MISSING
 
     def convert(self, texts: Sequence[str]) -> Any:
-        """Returns the value for all texts of a flag; the last counts, or with `repeated` all."""
+        """Returns the value of a flag, from its last text, or from all texts if `repeated`."""
         name, text, low, high = f"--{self.name}", texts[-1], self.details.low, self.details.high
         if typing.get_origin(self.type) is tuple:
             return tuple(texts) if self.details.repeated else split_list(name, text)
@@ -187,7 +187,7 @@ def _read_flags(
 
 
 def _take_keys(argv: Sequence[str], name: str) -> tuple[list[str], tuple[str, ...]]:
-    """Splits an argument list into other arguments and those for keys, such as --config.KEY."""
+    """Returns the arguments without flags such as --config.KEY, and these flags."""
     remaining, keys = list[str](), list[str]()
     arguments = list(argv)
     while arguments:
@@ -222,7 +222,7 @@ def only_one(options: Any, *names: str, required: bool = False) -> str:
 
 
 def select(cls: type[T], options: Any) -> T:
-    """Returns the part of some options that one of their base classes declares."""
+    """Returns the options that a base class declares, as an instance of the base class."""
     return cls(**{field.name: getattr(options, field.name) for field in dataclasses.fields(cls)})  # type: ignore[arg-type]
 
 

@@ -86,7 +86,7 @@ def apply_overrides(config: Any, overrides: Sequence[Override]) -> None:
 
 @contextlib.contextmanager
 def _naming(override: Override) -> Iterator[None]:
-    """A context in which ConfigDict's errors of types name the override."""
+    """Adds the name of the override to type errors of ConfigDict."""
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -124,7 +124,7 @@ def _value(override: Override, kind: Any) -> Any:
 
 
 def _open_topology(config: Any, keys: Collection[str]) -> None:
-    """Makes `config.topology` a group if the command line sets a key of it, else text."""
+    """Makes `config.topology` a group if the command line sets its keys, text if it replaces it."""
     named = config.get("topology")
     with config.ignore_type(), config.unlocked():
         if "topology" in keys:  # replaced as a whole
@@ -153,10 +153,10 @@ def _add_entry(config: Any, names: Sequence[str]) -> None:
 
 
 def _switch_type(config: Any, path: Sequence[str], value: str) -> None:
-    """Converts a group to the type that the command line gives, so that its keys can follow.
+    """Converts a group to the type that the command line gives, so that its keys can be set.
 
-    Shared keys keep their values and new keys get their defaults. Keys of a source at the default
-    of the old type get the default of the new type.
+    Keys that both types have keep their values, except in a source: there, a default of the old
+    type becomes the default of the new type. New keys get their defaults.
     """
     *path, last = path
     if last != "type" or not path:
@@ -172,7 +172,7 @@ def _switch_type(config: Any, path: Sequence[str], value: str) -> None:
     new, cls = schema.to_config_dict(variants[value]()), variants.get(str(old_type))
     defaults = schema.to_config_dict(cls()) if cls and issubclass(cls, Source) else {}
     for name in set(old) & set(new) - {"type"}:
-        if name not in defaults or old[name] != defaults[name]:  # only tars have the text "txt"
+        if name not in defaults or old[name] != defaults[name]:  # e.g. text="txt" is for tars
             new[name] = old[name]
     with config.unlocked():
         parent[path[-1]] = new

@@ -65,7 +65,7 @@ def main(options: EvaluateOptions) -> None:
     for flag in ("show", "rankings"):
         if getattr(options, flag) and folder is None:
             raise UserError(f"--{flag} needs a folder to write to. Add --out=FOLDER.")
-    # The lock is not the run's: a run that still trains can be evaluated.
+    # Locks the results, not the run: a run that still trains can be evaluated.
     with options.owning_file(folder and folder / FILE):
         _evaluate(options, mode, folder)
 
@@ -140,7 +140,7 @@ def _folder(options: EvaluateOptions) -> Path | None:
 
 
 def _with_evaluators(options: EvaluateOptions, config: "Config", scratch: Path) -> "Config":
-    """Returns a config with the evaluators of the flags; rows of --data may go to `scratch`."""
+    """Returns a config with the evaluators of the flags; --data may write rows into `scratch`."""
     if options.data:
         from big_retrieval.own_data.evaluated import on_data
 

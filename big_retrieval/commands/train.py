@@ -139,7 +139,7 @@ def lock_folder(workdir: Path, process: int, processes: int, *, wait: bool = Fal
             locks.follow(broadcast)
     except UserError:
         if process == 0 and processes > 1:
-            time.sleep(2)  # the other processes need this one to end with their own message
+            time.sleep(2)  # if this process ends, jax ends the others without a message
         raise
     return lock
 

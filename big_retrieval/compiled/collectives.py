@@ -62,7 +62,7 @@ def collectives(module: Module) -> list[Collective]:
     """Lists the collectives that one device runs, with the trip counts of the loops around them.
 
     Every branch of a conditional counts as taken. On a CPU the program may widen 16-bit collectives
-    to 32 bits; the sizes are those of the compiled program.
+    to 32 bits; the sizes include this.
     """
     hits = (_read(module, visit) for visit in walk(module))
     return [hit for hit in hits if hit is not None]

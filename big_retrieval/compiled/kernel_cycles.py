@@ -4,8 +4,9 @@ The TPU compiler estimates cycles for its own fusions but not for kernels. It du
 schedule with `DUMP_FLAGS` and `--xla_jf_dump_to=FOLDER` in LIBTPU_INIT_ARGS, before libtpu is
 loaded. A kernel is a list of bundles: instructions that start in the same cycle. A bundle counts
 once per iteration of the grid and of loops with a constant number of iterations. A product of 16
-rows occupies a matrix unit for longer than its bundle; then the cycles of the unit count. Waits for
-memory are not in the schedule, so `MARGIN` is added.
+rows occupies a matrix unit for longer than its bundle. If a unit is busy for more cycles than there
+are bundles, its cycles count instead. The schedule does not contain waits for memory, so the result
+is multiplied by `MARGIN`.
 """
 
 import re
@@ -23,7 +24,7 @@ MARGIN = 1.1
 MATMUL_CYCLES, MUBR_CYCLES = 16, 8
 
 # Address, mark (LB: first bundle of a loop), one > per loop around the bundle, instructions. Empty
-# bundles lack the >; they belong to the same loop as the bundle before.
+# bundles have no >; they belong to the loop of the bundle before.
 _BUNDLE = re.compile(r" *(?:0x[0-9a-f]+|0) +([A-Z]{2})? *: *(>*) *\{(.*)")
 _MATMUL = re.compile(r"= vmatmul\.([\w.]*)(mxu\d)")
 _EXIT = re.compile(r"= scmp\.(?:ge|eq)\.s32\.totalorder [^,;]*, (-?\d+) /\* loop exit test \*/")
@@ -46,7 +47,7 @@ def schedule_cycles(schedule: str) -> tuple[int, int]:
 
 
 def _cycles(bundles: list[tuple[int, str, str]], depth: int) -> tuple[int, int]:
-    """Returns cycles and loops without a limit of consecutive bundles inside `depth` loops."""
+    """Returns cycles, and number of loops without a limit, of bundles inside `depth` loops."""
     total = unknown = index = count = 0
     busy: Counter[str] = Counter()  # cycles by matrix unit
     while index < len(bundles):

@@ -19,7 +19,7 @@ MAX_ARRAYS = 20
 
 _KERNEL = re.compile(r'custom_call_target="(tpu_custom_call|mosaic_gpu\w*|triton\w*|__cudnn\$\w+)"')
 _CONTROL = ("while", "conditional", "call")  # their bodies are counted
-# Instructions that rename or hand on arrays of other instructions.
+# Instructions whose result is an array of another instruction.
 _ALIASES = {
     "tuple", "get-tuple-element", "bitcast", "while", "conditional", "call", "opt-barrier",
 }  # fmt: skip
@@ -39,21 +39,21 @@ class Kernel:
 
 
 class Array(NamedTuple):
-    """A type of arrays in the device's memory."""
+    """One type of array in the device's memory."""
 
     # with layout, such as `bf16[64,212,768]{2,1,0:T(8,128)(2,1)}`
     type: str
     bytes: int  # without padding
     padded_bytes: int  # with the padding of the TPU's tiles; equal to `bytes` elsewhere
-    origin: str  # of one array, in the traced program
+    origin: str  # operation of the traced program that creates one such array
 
 
 @dataclass(frozen=True)
 class Program:
     """A compiled program, as one device runs it per call."""
 
-    # the compiler's estimate, without kernels, collectives and `unestimated`; None except for
-    # TPUs. Every branch of a conditional counts as taken
+    # the compiler's estimate, without kernels, collectives and `unestimated`; None unless the
+    # target is a TPU. Every branch of a conditional counts as taken
     cycles: int | None
     cycles_by_part: dict[str, int]  # cycles by `part_of`, most first
     # operations of a TPU without an estimate, with cycles by rules, most first
@@ -111,7 +111,7 @@ def part_of(op_name: str) -> str:
     if match is None and "jvp(" not in op_name:
         return "optimizer" if op_name.startswith("jit(") else "rest"
     direction = "backward" if "transpose(" in op_name else "forward"
-    # The second: a gradient rule that computes the layer again (`models/layer_loop.py`).
+    # `again`: a gradient rule that computes the layer again (`models/layer_loop.py`).
     again = direction == "backward" and match is not None and "/jvp(" in match[1]
     if "rematted_computation" in op_name or again:
         direction = "recomputed"

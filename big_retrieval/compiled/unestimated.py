@@ -1,9 +1,9 @@
 """Cycles of TPU operations without an estimate of the compiler: scatter, gather, sort, top-k.
 
-The rules fit schedules of 30 operations for v5e chips (libtpu 0.0.42); most of them, and of 15 for
-v5p and v6e, are within a factor of 2. Loops whose length depends on the data count once. Not
-counted: waits for memory, scatters on SparseCores (v5p, v6e), scalars, slices, relayouts, and
-copies between memories.
+The rules are fitted to the schedules of 30 operations for v5e (libtpu 0.0.42). They are within a
+factor of 2 of most of these schedules, and of most of 15 others for v5p and v6e. Loops whose length
+depends on the data count once. Not counted: waits for memory, scatters on SparseCores (v5p, v6e),
+scalars, slices, relayouts, and copies between memories.
 """
 
 import math
@@ -25,7 +25,7 @@ class Unestimated(NamedTuple):
     """Operations of one kind and shape."""
 
     kind: str  # scatter, gather, sort or top-k
-    type: str  # of what is added, gathered, sorted or searched, e.g. `f32[11776,512]`
+    type: str  # of the array to add, gather, sort or search, e.g. `f32[11776,512]`
     calls: int  # number of calls per step
     cycles: int  # of all calls, by the rules of this module
 
@@ -68,7 +68,7 @@ def _operation(visit: Visit) -> tuple[str, ArrayType, float] | None:
     if opcode == "gather":
         result = array_types(instruction.type)[0]
         return opcode, result, 5 * math.prod(result.shape) / math.prod(_numbers(_SLICE, text))
-    if opcode == "sort":  # a network of n (n + 1) / 2 stages for 2**n elements
+    if opcode == "sort":  # sorting network: n (n + 1) / 2 stages for 2**n elements
         keys = array_types(instruction.type)[0]
         steps = (keys.shape[_numbers(_DIMENSION, text)[0]] - 1).bit_length()
         return opcode, keys, 0.008 * math.prod(keys.shape) * steps * (steps + 1) / 2

@@ -27,7 +27,7 @@ class Evaluator(Part):
     modes: Any = ()  # further search modes of a lexical model
     traffic: Any = 0.0  # weight in `ranking/traffic`
     replaced: ClassVar[bool] = False  # `:runlocal` replaces it by evaluators of generated data
-    # it ranks judged documents, which BM25 can do, too, and has all keys of `Ranking`
+    # True if it ranks judged documents and has all keys of `Ranking`; BM25 can be evaluated by it
     judged: ClassVar[bool] = False
 
     def reads(self) -> Mapping[str, str]:

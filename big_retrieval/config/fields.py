@@ -1,4 +1,4 @@
-"""Base class of fields, whose subclasses are in data/fields/, and the tokenizer."""
+"""Base class of fields (data/fields/ has the subclasses), and settings of the tokenizer."""
 
 import abc
 import dataclasses
@@ -34,8 +34,8 @@ class Field(Part):
     # "text" (subclasses of `TextField`, which BM25, bags of words and hard negatives need), "image"
     # (pixels that people can look at), or any other word
     modality: ClassVar[str] = ""
-    # training draws its value before other fields. Texts do: an image is not mirrored if the drawn
-    # text forbids it
+    # training draws its value before the values of other fields. True for texts, because some texts
+    # forbid mirroring the image
     draws_first: ClassVar[bool] = False
     side: Any = "query"  # "document", or "target", which only losses read, in training
     tower: Any = ""  # name in `config.towers`; empty for a target
@@ -52,7 +52,7 @@ class Field(Part):
     generated: Any = False  # records without its column get random values
 
     def columns(self) -> Mapping[str, str]:
-        """Returns key -> column. The column of "column" must have a value in a record."""
+        """Returns key -> column. Without a value for "column", a record lacks the field."""
         return {"column": self.column} if self.column else {}
 
     @abc.abstractmethod
@@ -69,7 +69,7 @@ class Field(Part):
         """Returns the arrays of one row in `Batch.fields[name]`, without `present`."""
 
     def inputs(self, arrays: Mapping[str, Any], dtype: Any) -> tuple[Any, ...]:
-        """Returns the arguments of `tower(*inputs, train=..., rows=...)` for some rows."""
+        """Returns the arguments `inputs` of `tower(*inputs, train=..., rows=...)` for some rows."""
         return tuple(arrays[name] for name in self.shapes())
 
     def trimmed(self, arrays: Mapping[str, Any], length: int | None = None) -> Mapping[str, Any]:
@@ -77,7 +77,7 @@ class Field(Part):
         return arrays
 
     def record(self, value: Any) -> Mapping[str, Any]:
-        """Returns the columns of a record that holds a value, for a trained model to encode."""
+        """Returns a record with one value, column -> value, to encode with a trained model."""
         return {self.column: value}
 
     def runlocal(self) -> "Field":

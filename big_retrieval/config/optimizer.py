@@ -160,7 +160,7 @@ class Phase:
                 )
 
     def _check_start(self, config: "Config", path: str) -> Iterator[str]:
-        """Checks the start against the length of the run; training does if their units differ."""
+        """Checks the start against the length of the run, if both have the same unit."""
         if (self.start_step is None) == (self.start_epoch is None):
             both = self.start_step is not None
             wrong = "are both set; keep one of them" if both else "are not set; give one of them"
@@ -179,7 +179,7 @@ class Phase:
 
     @property
     def start(self) -> tuple[str, float]:
-        """The key that gives its start, and its value."""
+        """Key that sets the start of the phase, and its value."""
         if self.start_step is not None:
             return "start_step", self.start_step
         return "start_epoch", self.start_epoch or 0.0
@@ -197,7 +197,7 @@ class Ema:
     """An exponential moving average of the parameters, which evaluators and exports use."""
 
     type: Literal["ema"] = "ema"
-    decay: ShareBelow1 = 0.999  # of the average, a step
+    decay: ShareBelow1 = 0.999  # of the average, per step
     # decay at step t is min(decay, (1 + t) / (10 + t)), so that short runs forget their start
     warmup: bool = True
 
@@ -212,7 +212,8 @@ class Swa:
 
     type: Literal["swa"] = "swa"
     start: ShareBelow1 = 0.9  # share of an epoch's steps after which parameters enter the mean
-    # parameters in a mean, about one per (1 - start) L / count steps of L in an epoch
+    # snapshots of the parameters in a mean: about one per (1 - start) L / count steps, if an epoch
+    # has L steps
     count: AtLeast1 = 5
 
 
@@ -235,7 +236,7 @@ class Optimizer:
         return sorted(self.groups.items(), key=lambda item: (item[1].order, item[0]))
 
     def check(self, config: "Config") -> Iterator[str]:
-        """Yields an error message for every bad key that needs no names of parameters."""
+        """Yields an error message for every wrong key, except keys with names of parameters."""
         if self.rule.type == SAME:
             yield f"{PATH}.rule.type is {SAME!r}, which only groups can be; name a rule."
         if self.schedule.type == SAME:

@@ -93,11 +93,11 @@ def group(pattern: str, **changes: Any) -> Editable:
 def layerwise(tower: str, depth: int, decay: float) -> dict[str, Editable]:
     """Returns a group for each layer of a transformer, with lower rates far from the output.
 
-      c.optimizer.groups.update(recipe.layerwise("image", depth=12, decay=0.75))
+        c.optimizer.groups.update(recipe.layerwise("image", depth=12, decay=0.75))
 
-    As in "BEiT: BERT Pre-Training of Image Transformers", layer k of 0 to depth - 1 has the rate
-    factor decay^(depth - k), parameters before layer 0 decay^(depth + 1), parameters after the last
-    layer 1.
+    As in "BEiT: BERT Pre-Training of Image Transformers", layer k (0 to depth - 1) has the rate
+    factor decay^(depth - k), parameters before layer 0 have decay^(depth + 1), and parameters after
+    the last layer have 1.
     """
     layers = {
         f"{tower}_{k}": group(f"{tower}/layers_{k}/.*", lr_factor=decay ** (depth - k))
@@ -173,8 +173,8 @@ def parse_arg(arg: str, **defaults: Any) -> SimpleNamespace:
 
     Args:
       arg: comma-separated words and key=value pairs, e.g. `runlocal,batch=512`.
-      **defaults: keys with their defaults, whose types the values have. A key with the default
-        False may omit its value. `runlocal` is always a key.
+      **defaults: keys with their defaults; values are converted to the type of the default. A key
+        with the default False may omit its value. `runlocal` is always a key.
     """
     values: dict[str, Any] = {"runlocal": False, **defaults}
     items = list(filter(None, arg.split(",")))

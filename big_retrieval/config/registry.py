@@ -54,7 +54,7 @@ class Part(abc.ABC):  # noqa: B024
     """Base class of all kinds of parts.
 
     A subclass of a kind is a frozen dataclass with the key `type`, registered by `@register(kind)`.
-    Attributes of the kind may be keys or properties of it.
+    It may override attributes of the kind by keys or properties.
     """
 
     kind: ClassVar[str] = ""  # one of `KINDS`
@@ -178,9 +178,9 @@ def modules() -> dict[str, str]:
 
 
 def make_importable(files: Mapping[str, str]) -> None:
-    """Lets this process, a data worker, import modules by the names from `modules`.
+    """Makes modules importable in a data worker, by their names in `modules`.
 
-    Pickled objects name the module of a config file, which is not on any path.
+    Pickled objects name the module of a config file, which Python would not find on its path.
     """
 
     class Finder(importlib.abc.MetaPathFinder):

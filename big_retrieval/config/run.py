@@ -41,10 +41,10 @@ class Profile:
 
 @dataclass(frozen=True)
 class Init:
-    """Weights of a file that a tower starts from instead of random ones."""
+    """File with the initial weights of a tower."""
 
     path: str = ""  # file, folder, or a name on the hub
-    tower: str = ""  # of a checkpoint with several; empty for the one of the same modality
+    tower: str = ""  # in a checkpoint with several towers; empty for the same modality
     head: bool = True  # also load the head after it, if the checkpoint has one of the kind
     fresh: tuple[str, ...] = ()  # parameters (patterns such as ln_final/*) that the file may lack
     skip: tuple[str, ...] = ()  # parameters of the file (patterns) to leave out
@@ -171,9 +171,9 @@ def load(raw: Any) -> Config:
 def load_saved(raw: Any) -> Config:
     """Returns the typed form of a saved config.json; missing keys get their defaults.
 
-    A source, loss, evaluator, update rule, tracker or target whose file is not imported becomes a
-    `foreign.Foreign`, because the model works without it. Another part whose file is not imported
-    raises a PluginNeeded.
+    If the file of a user's source, loss, evaluator, update rule, tracker or target is not imported,
+    the part becomes a `foreign.Foreign`, because the model works without it. Other users' parts
+    raise PluginNeeded.
     """
     return _typed(raw, functools.partial(_foreign, raw))
 

@@ -26,7 +26,7 @@ _given: ContextVar[frozenset[str]] = ContextVar("given", default=frozenset())
 
 @contextlib.contextmanager
 def command_line(keys: Iterable[str]) -> Iterator[None]:
-    """Returns a context in which `runlocal` knows the keys that the command line sets."""
+    """Makes `runlocal` read these keys of the command line inside of the context."""
     token = _given.set(frozenset(keys))
     try:
         yield

@@ -74,8 +74,8 @@ def parse(cls: type[T], raw: Any, path: str = "config", unknown: Unknown = None)
     type.
 
     Args:
-      unknown: given for saved trees: missing keys then get their defaults, and a part of an unknown
-        type becomes the result of `unknown(kind, group, path)`, or an error if that is None.
+      unknown: only for saved trees. Missing keys then get their defaults, and a part of an unknown
+        type becomes the result of `unknown(kind, group, path)`; None raises the error.
     """
     raw, hints = _group(raw, path), hints_of(cls)
     for key in raw:
@@ -247,9 +247,10 @@ def _example(args: tuple[Any, ...]) -> str:
 
 
 def _switched(variants: Mapping[str, Any], raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """Converts a group whose key `type` alone was changed.
+    """Converts a group of which only the key `type` was changed.
 
-    Shared keys stay, new keys get their defaults, and old keys must have their defaults.
+    Keys of both types keep their values, new keys get their defaults, and keys that only the old
+    type has must have their defaults.
     """
     cls = variants[raw["type"]]
     keys = set(hints_of(cls))

@@ -58,7 +58,7 @@ class Source(Part):
         return self
 
     def runlocal(self) -> "Source":
-        """Returns the source for `:runlocal`; generated data, the default, replace evaluators."""
+        """Returns the source for `:runlocal`; if it is generated, evaluators are replaced, too."""
         return default("source", "scenes", count=4000)()
 
 

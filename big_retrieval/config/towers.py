@@ -31,8 +31,8 @@ class Tower(Part):
     # parameter [R, W] with a vector for every token, which the module's method `word_table()` gives
     # to tied heads; empty for none
     word_table: ClassVar[str] = ""
-    # keys that a checkpoint's tower must share, because they define the computation; the other keys
-    # are table sizes or ways to run it. Empty for all keys
+    # keys that must be equal in a checkpoint's tower, because they define the computation; others
+    # are table sizes or execution settings. Empty for all keys
     computed_by: ClassVar[tuple[str, ...]] = ()
     normed: ClassVar[bool] = False  # has batch norms (`models.batch_norm.BatchNorm`)
     width: Any = 0  # W, of the output vectors

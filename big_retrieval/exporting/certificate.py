@@ -144,7 +144,7 @@ def complete(exports: Sequence[tuple[Certificate, Path]], python: str) -> list[C
     completed = []
     for (before, folder), answer in zip(exports, ask(jobs, python), strict=True):
         after = _compared(before, folder, answer)
-        if after.status != UNVERIFIED or before.status == UNVERIFIED:  # else `before` knows more
+        if after.status != UNVERIFIED or before.status == UNVERIFIED:  # else keep the old one
             after.write(folder)
         completed.append(after)
     return completed
@@ -182,7 +182,7 @@ def _compared(certificate: Certificate, folder: Path, answer: Answer) -> Certifi
 def at_gate(
     ours: np.ndarray, other: np.ndarray | None, top_k: int | None
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Returns gated embeddings [n, V] that can be compared if rounding changed the selected terms.
+    """Returns gated embeddings [n, V], comparable even if rounding changed the selected terms.
 
     A term that only one side keeps gets, on the other side, the smallest of the `top_k` values.
     Both values differ only by rounding, unless something is wrong.

@@ -46,8 +46,8 @@ def export(
         Without the library, the certificate is "unverified"; ONNX files cannot be written.
 
     Raises:
-      UserError: the target cannot hold the model, the folder is not empty, a library that writes
-        the files is missing, or embeddings differ. Only the last error leaves a folder.
+      UserError: the target does not support the model, the folder is not empty, a library that
+        writes the files is missing, or embeddings differ. Only the last error leaves a folder.
     """
     program = interpreter(python)
     written = write(model, to=to, out=out, fields=fields, python=python, license=license)
@@ -135,7 +135,7 @@ def _complete(written: Certificate, folder: Path, python: str) -> Certificate:
 
 
 def _alternative(model: TrainedModel, fields: Sequence[str]) -> str:
-    """Returns advice: other targets that can hold a model, or one field's encoder."""
+    """Returns advice: targets that support the model, or one field's encoder."""
     if others := list(holding(model, fields)):
         return f"--to={' or '.join(others)} can"
     for name in fields or model.config.encoded:
@@ -145,7 +145,7 @@ def _alternative(model: TrainedModel, fields: Sequence[str]) -> str:
 
 
 def holding(model: TrainedModel, fields: Sequence[str] = ()) -> Iterator[str]:
-    """Yields the names of the targets that can hold a model, or the encoders of some fields."""
+    """Yields the names of the targets that support a model, or the encoders of some fields."""
     for name, target in TARGETS.items():
         try:
             subject = take_apart(model, fields, apart=target.apart)
@@ -156,6 +156,6 @@ def holding(model: TrainedModel, fields: Sequence[str] = ()) -> Iterator[str]:
 
 
 def _problem(target: ExportTarget, subject: Exported) -> str | None:
-    """Returns the first thing that a target cannot hold."""
+    """Returns the first property of a model that a target does not support; None without one."""
     texts = text_problems(subject) if target.framed and "text" in subject.modalities else ()
     return next(itertools.chain(texts, target.problems(subject)), None)

@@ -66,7 +66,7 @@ class Encoding:
         return {name: prefix for name, prefix in prefixes.items() if prefix}
 
     def prefix_problems(self) -> Iterator[str]:
-        """Yields the prefixes, for libraries that cannot hold one."""
+        """Yields a problem per prefix, for libraries that do not support prefixes."""
         for name, prefix in self.prompts().items():
             yield f"config.fields.{name}.prefix {prefix!r}"
 
@@ -78,7 +78,7 @@ class Exported:
     model: TrainedModel
     params: Flat  # path -> parameter or running average
     encodings: tuple[Encoding, ...]  # at least one
-    logit_scale: np.ndarray | None  # logarithm of the scores' factor, if the loss has one
+    logit_scale: np.ndarray | None  # logarithm of the logit scale, if the loss has one
 
     @property
     def config(self) -> Config:
@@ -171,7 +171,7 @@ def _check_alike(part: Encoding, name: str, field: Any) -> None:
 
 
 def unlike(path: str, part: Any, choices: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the keys of a config's part with values that a library cannot hold.
+    """Yields the keys of a config's part whose values a library does not support.
 
     Args:
       path: location of the part, such as `config.towers.text`.

@@ -34,7 +34,7 @@ class ExportTarget:
         self.name = name
 
     def problems(self, model: Exported) -> Iterator[str]:
-        """Yields config keys and values that the target cannot hold, for an error message."""
+        """Yields config keys and values that the target does not support, for an error message."""
         raise NotImplementedError
 
     def write(self, model: Exported, folder: Path) -> None:
@@ -49,7 +49,7 @@ class ExportTarget:
         """
 
     def computes(self, model: Exported) -> Mapping[str, Any]:
-        """Returns what `reference_encoder` needs, in addition to the folder, to encode."""
+        """Returns the settings with which `reference_encoder` encodes."""
         return {"normalise": model.normalises()}
 
     def usage(self, model: Exported) -> str:
@@ -118,7 +118,7 @@ def ends(model: Exported) -> tuple[int, int]:
 
 
 def text_problems(model: Exported) -> Iterator[str]:
-    """Yields properties of the tokenizer that libraries cannot hold."""
+    """Yields properties of the tokenizer that libraries do not support."""
     if model.tokenizer.clean == "words":
         yield "a tokenizer of the type 'words'"
     _, mask = model.tokenizer.encode([""], 8)

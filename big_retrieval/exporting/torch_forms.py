@@ -1,4 +1,4 @@
-"""PyTorch forms of config parts, for `--to=torch`.
+"""PyTorch forms of config parts for `--to=torch`: the module that replaces a part.
 
 `torch_form` has a function per class of towers, heads, fields and topologies. A user-defined part
 registers its function in the file that defines it:
@@ -18,7 +18,7 @@ import numpy as np
 from big_retrieval import config, similarity
 from big_retrieval.config.registry import Part
 
-# Methods that compute: a class that defines one of them needs a form.
+# Methods that define a computation: a class that overrides one of them needs a form.
 WORK = {"build", "project", "score", "paired", "combine"}
 
 
@@ -34,7 +34,7 @@ class TorchContext:
 
 @dataclass(frozen=True)
 class TorchForm:
-    """PyTorch form of a part.
+    """PyTorch module, or function, that replaces a part, and its arguments.
 
     Attributes:
       name: a class of big_retrieval/exporting/pytorch or of `file`, such as "VisionTransformer",
@@ -62,12 +62,15 @@ class TorchForm:
 
 @functools.singledispatch
 def torch_form(part: Part, context: TorchContext) -> TorchForm:
-    """Returns the form of a part, which `has_torch_form`."""
+    """Returns the form of a part for which `has_torch_form` is True."""
     raise NotImplementedError(f"no PyTorch form of {type(part).__name__}")
 
 
 def has_torch_form(part: Part) -> bool:
-    """Returns True if the class that computes the part, or a subclass of it, has a form."""
+    """Returns True if a form is registered for the class that defines the part's computation.
+
+    A form of a subclass of that class also counts.
+    """
     for cls in type(part).__mro__:
         if cls in torch_form.registry:
             return cls is not object
@@ -107,7 +110,7 @@ def _(head: config.Lexical, context: TorchContext) -> TorchForm:
     if head.top_k is not None and head.keep_input_terms:
         buffers["term_of"], arguments["words"] = terms.table, len(terms.table)
         call.append("ids=ids")
-    fixed = head.pooling_top_k is not None  # its minimum with the positions is traced
+    fixed = head.pooling_top_k is not None  # tracing fixes min(K, positions)
     return TorchForm("LexicalHead", arguments, tuple(call), buffers, fixed_length=fixed)
 
 

@@ -1,4 +1,4 @@
-"""The module that `--to=torch` writes: files of `pytorch` that a model needs, and its class."""
+"""Source of the model.py that `--to=torch` writes: needed files of `pytorch`, and a class."""
 
 import ast
 import functools

@@ -1,10 +1,10 @@
 """Batches of values for encoding by a trained model: number of rows, and length of texts.
 
-Every pair of rows and length is a program to compile. Texts are sorted by length. Their batches
-minimize the cost: the number of tokens with padding, and a price for every batch and program. A
-batch has one row, four, or the number for which the outputs of a layer stay in a CPU's caches:
-MiniLM then takes 245 microseconds of CPU time per token, and 350 to 390 with four to eight times
-more rows. The batches depend only on the values of one call, so that a call always gives the same
+Every combination of rows and length needs a compiled program. Texts are sorted by length, and
+their batches minimize a cost: the number of tokens with padding, plus a price per batch and per
+program. On a CPU, a batch has 1 row, 4 rows, or as many rows as keep the outputs of a layer in the
+caches. MiniLM then takes 245 microseconds of CPU time per token, and 350 to 390 with four to eight
+times more rows. The batches depend only on the values of one call: repeating it gives the same
 bits.
 """
 
@@ -21,12 +21,12 @@ TOKENS = 1024  # per batch of texts on a CPU
 SIDE = 224  # pixels
 IMAGES = 8  # of SIDE x SIDE pixels per batch on a CPU; more of smaller ones
 BLOCK = 4096  # texts that are tokenized together and share batches
-MAX_PROGRAMS = 16  # per call; one more for the longest texts
+MAX_PROGRAMS = 16  # per call, plus one for the longest texts
 FEW = (1, 4)  # rows of smaller batches
 SEVERAL = 8  # up to this number of texts, rows are `FEW` and lengths are powers of two
 BATCH = 30  # additional cost of a batch, in tokens
 # Cost of a program, in tokens, by the minimum number of texts per call. Compiling a program takes
-# as long as 3,400 tokens of MiniLM, but calls of few texts find most programs compiled.
+# as long as 3,400 tokens of MiniLM, but calls with few texts reuse most programs of earlier calls.
 PRICES = {0: 500, 1025: 2000}
 MIN_LENGTH = 8  # minimum number of tokens of a text after padding
 
@@ -100,8 +100,7 @@ class Batching:
         self, counts: np.ndarray, grid: list[int], known: frozenset[Shape], price: int
     ) -> BatchPlan:
         """Finds the cheapest batches with the lengths of a grid, whose last one fits every text."""
-        # fit[i] texts are at most as long as the i-th length, and best[i] are their batches; the
-        # first entries are for no length.
+        # fit[i] is the number of texts that fit the first i lengths, and best[i] their batches.
         fit = [0, *np.searchsorted(np.sort(counts), grid, side="right").tolist()]
         best = [BatchPlan(0, ())]
         for index, length in enumerate(grid):
@@ -109,7 +108,7 @@ class Batching:
             plans = [best[-1]] if total == fit[index] else []
             for shorter, count in zip(best, fit, strict=False):
                 if count < total:
-                    # Larger batches of few texts would be further programs for the demo.
+                    # The demo encodes few texts per call: larger batches would need more programs.
                     few = FEW[-1] if total - count <= SEVERAL else TOKENS
                     rows = self._rows(min(TOKENS // length, few), len(counts))
                     plan = _plan_length(length, rows, total - count, known, price)
@@ -137,7 +136,7 @@ def _plan_length(
 
 
 def steps(longest: int, octave: int) -> list[int]:
-    """Returns lengths up to and including `longest`, at most `octave` between two powers of two.
+    """Returns lengths up to and including `longest`, at most `octave` from 2^k to below 2^(k+1).
 
     Lengths differ by at least four tokens, except for the last one.
     """
@@ -153,7 +152,7 @@ def regrouped(
 ) -> Iterator[dict[str, Any]]:
     """Yields batches of texts of similar length, the longest of a block first.
 
-    The batches are as in `blocks`, in another order and of other sizes; padding rows are not valid.
+    They contain the valid rows of `blocks` in another order. Padding rows are not valid.
 
     Args:
       blocks: batches of `data.pipeline.eval_batches`, of any size.
@@ -186,10 +185,10 @@ def regrouped(
 
 
 class InOrder:
-    """Collects embeddings of `count` items that come in any order; stores dense ones once.
+    """Collects embeddings of `count` items in any order, without a second copy of dense ones.
 
     Attributes:
-      present: True for items whose embeddings came, bool [count].
+      present: True for items with embeddings, bool [count].
     """
 
     def __init__(self, count: int) -> None:

@@ -35,7 +35,9 @@ MAX_BATCH = 1024  # a larger batch would be mostly padding in small evaluation s
 
 
 class Encoder:
-    """Encodes batches of one field, and runs functions, on a mesh, the same on every process.
+    """Encodes values of fields, and runs functions, on a mesh.
+
+    All processes of the mesh make the same calls and get the same results.
 
     Args:
       batch_size: maximum number of rows at a time, rounded to a multiple of the mesh's row groups.
@@ -179,7 +181,7 @@ class Encoder:
 
         Returns:
           Embeddings [n, M, N] (for a lexical field, gated CSR [n, V]) and their record indices [n],
-          ascending; texts of a record in its order. Values that cannot be encoded are left out.
+          ascending. Texts of a record keep their order. Damaged values are left out.
         """
         part, items = self._model.fields[field], eval_items(source, reader)  # [n, 2]
         if not len(items):

@@ -214,7 +214,7 @@ def _read(folder: Path) -> tuple[Path, Config, FixedLengthTokenizer, Any]:
 def put_together(
     folder: Path, config: Config, tokenizer: FixedLengthTokenizer, weights: Any, batch_size: int
 ) -> TrainedModel:
-    """Puts a model on all devices of this machine; the mesh of its config is not used."""
+    """Copies a model to all devices of this process; the mesh of its config is not used."""
     mesh = parallel.local_mesh()
     model = make_model(config, tokenizer.vocab_size, tokenizer)
     weights = jax.device_put(weights, parallel.replicated(mesh))

@@ -33,7 +33,7 @@ def read_from(path: str | Path, read: Callable[[Path], T], step: int | None = No
 
 
 def find(path: str | Path, step: int | None = None) -> Path:
-    """Finds and verifies the checkpoint that `load` opens.
+    """Finds and verifies the checkpoint that `inference.load.load` opens.
 
     Args:
       path: a run folder, a folder of checkpoints or one checkpoint folder.

@@ -32,7 +32,7 @@ PROBES = (  # texts that tokenizers split differently
 def check_tower(
     path: str, tower: Tower, part: CheckpointTower, origin: str, fresh: Sequence[str] = ()
 ) -> None:
-    """Checks that a configured tower computes the same as the checkpoint's.
+    """Checks that a configured tower computes the same as the checkpoint's tower.
 
     Args:
       path: location of the tower in the config, such as config.towers.image.
@@ -83,14 +83,14 @@ def check_inputs(
     source: CheckpointContents,
     shapes: Mapping[str, tuple[int, ...]],
 ) -> list[str]:
-    """Checks that a tower gets the words and pixels that the checkpoint was trained with.
+    """Checks that a tower gets inputs as in the checkpoint's training: vocabulary and pixels.
 
     Args:
       tower: its name in the config.
       shapes: path -> shape of the model's parameters.
 
     Returns:
-      Messages about fields that prepare inputs in another way.
+      Messages about fields that prepare inputs differently.
 
     Raises:
       UserError: another number of words, or another mean or deviation of pixels.

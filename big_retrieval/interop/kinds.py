@@ -193,7 +193,7 @@ ROBERTA = {
     ),
 }
 ROBERTA_TYPES = ("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl")
-LOGIT_SCALES = ("logit_scale", "params/t", "t")  # names of the logarithm of the scores' factor
+LOGIT_SCALES = ("logit_scale", "params/t", "t")  # names of the logarithm of the logit scale
 
 
 def kinds_of(arrays: Mapping[str, np.ndarray], model_type: str = "") -> Iterator[tuple[Kind, str]]:

@@ -128,9 +128,9 @@ def _adapt(source: CheckpointContents, head: str, pool: str) -> CheckpointConten
 
 
 def _tokenizer(source: CheckpointContents, path: str) -> FixedLengthTokenizer:
-    """Returns the checkpoint's tokenizer or the given one, whose ids the word table must have."""
+    """Returns the given tokenizer or the checkpoint's; its ids must fit the word table."""
     if "text" not in source.parts:
-        return wordpiece_tokenizer(SPECIALS)  # which reads nothing
+        return wordpiece_tokenizer(SPECIALS)  # never used
     path = path or str(source.settings.tokenizer or "")
     if not path:
         raise UserError(

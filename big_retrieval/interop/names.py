@@ -149,7 +149,7 @@ def _pattern(name: str) -> re.Pattern[str]:
 
 
 def table(text: str, *tables: NameTable, unused: str = "$.") -> NameTable:
-    """Returns the table of a text, see the module's docstring, with the entries of other tables."""
+    """Parses a table (its syntax: see the module), and appends the entries of other tables."""
     entries: list[NameEntry] = []
     for line in filter(str.strip, text.splitlines()):
         name, path, *layout = line.split()

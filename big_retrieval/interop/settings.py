@@ -113,7 +113,7 @@ def _hugging_face(folder: Path) -> Settings:
 
 
 def _clip_tower(config: SettingsFile, raw: Mapping[str, Any], side: str) -> SettingsFile:
-    """Returns the settings of a CLIP tower; an older form of them must be the same."""
+    """Returns the settings of a CLIP tower; a copy under an older key must be equal."""
     name = f"{side}_config"
     tower = config.inside(name)
     for key in ("model_type", "big_retrieval"):

@@ -22,7 +22,7 @@ class KeyRule:
     values: tuple[Any, ...] | None = None  # harmless values if unread; None for all
 
     def is_harmless(self, value: Any) -> bool:
-        """Returns True if an unread value changes nothing; 0 is not False, but 0 is 0.0."""
+        """Returns True if an unread value changes nothing; 0 equals 0.0, but not False."""
         if self.used or self.values is None:
             return not self.used
         is_bool = isinstance(value, bool)

@@ -18,7 +18,7 @@ from big_retrieval.interop.names import LAYOUTS
 from big_retrieval.interop.pixels import Pixels
 from big_retrieval.interop.settings import Settings
 
-LOGIT_SCALE_PATH = "scalars/.*/logit_scale"  # parameters with the logarithm of a scores' factor
+LOGIT_SCALE_PATH = "scalars/.*/logit_scale"  # parameters with the logarithm of a logit scale
 Flat = dict[str, np.ndarray]
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ class CheckpointContents:
 
     origin: str  # file or folder, for messages
     parts: dict[str, CheckpointTower]  # "image", "text"; of a run, its towers by name
-    logit_scale: np.ndarray | None  # logarithm of the scores' factor
+    logit_scale: np.ndarray | None  # logarithm of the logit scale; None without one
     unused: list[str]  # known names that are not imported
     unknown: list[str]  # names that are not in any table
     settings: Settings = field(default_factory=Settings)
@@ -104,7 +104,7 @@ def understand(
             "the models that can be imported."
         )
     text = parts.get("text")
-    if text is not None and text.kind is MTOB_TEXT and "image" in parts:  # one number for both
+    if text is not None and text.kind is MTOB_TEXT and "image" in parts:  # both have this many
         tokens = parts["image"].tower.class_tokens
         tower = dataclasses.replace(text.tower, class_tokens=tokens)
         parts["text"] = dataclasses.replace(text, tower=tower)
@@ -134,8 +134,9 @@ _RENAMED = (  # names of old files -> names of newer files of the same library
 def _with_new_names(arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
     """Yields arrays with the names of the tables; big_vision's scanned layers one by one.
 
-    The bias of a masked-language head has two names, mostly for one array. If there are two arrays,
-    the decoder's is the one that is added, so it comes last.
+    The bias of a masked-language head has two names, mostly for the same array. If the arrays
+    differ, the library adds the decoder's bias, so the decoder's bias comes last and replaces the
+    other.
     """
     for name in sorted(arrays, key=lambda name: name.endswith(".decoder.bias")):
         array = arrays[name]

@@ -1,4 +1,4 @@
-"""Reads exports of the target `torch`: names and layouts of parameters, one rule for all.
+"""Reads exports of the target `torch`, with rules for the names and layouts of parameters.
 
 | here | in PyTorch |
 | --- | --- |

@@ -2,7 +2,7 @@
 
 A file that was written but not synced (`fsync`) may be missing, empty, or cut short after a power
 loss, even if a later file is complete. The content of a file and the names in a folder are synced
-separately; a rename belongs to the folders of both names. File systems that cannot sync a folder
+separately; a rename changes the folders of both names. File systems that cannot sync a folder
 (network mounts, Windows) are accepted. A file that cannot be synced is always an error.
 """
 
@@ -29,10 +29,10 @@ def write_bytes(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         replace(partial, path)
-    except OSError as error:  # half a file takes space on a disk that may be full
+    except OSError as error:  # the disk may be full: remove half of a file
         with contextlib.suppress(OSError):
             partial.unlink()
-        error.filename = error.filename or os.fspath(path)  # writing names no file
+        error.filename = error.filename or os.fspath(path)  # errors of writing lack it
         raise
 
 

@@ -60,7 +60,7 @@ def reopen(open_file: Callable[[str], Any], path: str, stamp: Stamp) -> Any:
     try:  # no lock, which a forked process might inherit locked
         _handles.move_to_end(key)
         return _handles[key]
-    except KeyError:  # a context of `suppress` takes longer than all of this
+    except KeyError:  # `suppress` would take longer than the look-up
         pass
     handle = open_file(path)
     check_unchanged(path, stamp)
@@ -80,10 +80,10 @@ def open_reader(path: str) -> Any:
 
 
 class RandomAccessFile:
-    """Reader of any part of a file, for any thread and, pickled, for any process of this machine.
+    """Reader of any part of a file, for all threads and, pickled, all processes of this machine.
 
     Args:
-      stamp: `stamp_of` the file when its positions were looked up; None for now.
+      stamp: `stamp_of` the file when its positions were looked up; None for the present stamp.
     """
 
     def __init__(self, path: Path, stamp: Stamp | None = None):
@@ -102,9 +102,9 @@ class RandomAccessFile:
 
 
 class MappedFile:
-    """Check of a file before it is mapped into memory.
+    """Detects if a file that is mapped into memory was changed; call `check` before reading.
 
-    Reading a mapped part that was cut off would end the process (SIGBUS).
+    Reading a part that was cut off would end the process (SIGBUS).
     """
 
     def __init__(self, path: str | os.PathLike[str]):

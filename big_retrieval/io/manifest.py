@@ -112,7 +112,7 @@ def step_of(name: str) -> int | None:
 
 
 def run_folder(checkpoint: Path) -> Path:
-    """Returns RUN of a checkpoint folder RUN/checkpoints/STEP; any other folder itself."""
+    """Returns RUN for a checkpoint folder RUN/checkpoints/STEP, and any other folder unchanged."""
     return checkpoint.parent.parent if checkpoint.parent.name == "checkpoints" else checkpoint
 
 

@@ -37,10 +37,10 @@ def read_bytes(path: str | os.PathLike[str], max_bytes: int | None = None) -> by
     """Returns the content of a regular file.
 
     Args:
-      most: maximum size in bytes; None for no limit.
+      max_bytes: maximum size; None for no limit.
     """
     check_regular(path)
-    # Should the file be exchanged for a pipe in between, opening it does not wait for a writer.
+    # If a pipe has replaced the file since the check, O_NONBLOCK does not wait for a writer.
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -54,7 +54,7 @@ def read_bytes(path: str | os.PathLike[str], max_bytes: int | None = None) -> by
 
 
 def read_gzip(path: str | os.PathLike[str], max_bytes: int) -> bytes:
-    """Returns the unpacked content of a gzip file, at most `most` bytes."""
+    """Returns the unpacked content of a gzip file; raises a UserError above `max_bytes`."""
     max_bytes = min(max_bytes, _max_unpacked(check_regular(path).st_size))
     try:
         with gzip.open(path) as file:

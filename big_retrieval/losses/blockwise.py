@@ -1,8 +1,8 @@
 """Sweeps over the logits of two sides, tile by tile, forward and backward.
 
-The largest arrays are the sides and one tile of C x C logits. The last tile of a side starts early
-enough to be complete. The rows that it shares with the tile before do not count in it, so no side
-is padded or copied.
+The largest arrays are the sides and one tile of C x C logits. The last block of a side overlaps the
+block before, so that it has full size and no side is padded or copied. Shared rows count only in
+the first of the two blocks.
 """
 
 import dataclasses
@@ -21,8 +21,8 @@ from big_retrieval.sparse.sharded import dense_locally, take_locally, terms_here
 
 BLOCK_BYTES = {"cpu": 2**20}  # scores of one tile, which fit into a core's cache
 ACCELERATOR_BLOCK_BYTES = 2**26  # few, large kernels
-# On a TPU, a tile may hold all rotating rows up to the first limit. Above it, the rows of a tile
-# take at most the second one: half of the vector memory, because their gradient has the same size.
+# On a TPU, a tile may have all rotating rows up to TPU_ALL_ROWS_BYTES. Otherwise, its rotating rows
+# have at most TPU_ROWS_BYTES: half of the vector memory, as their gradient has the same size.
 TPU_ALL_ROWS_BYTES, TPU_ROWS_BYTES = 2**29, 2**26
 
 
@@ -70,12 +70,13 @@ def counted_rows(x: jax.Array, counted: jax.Array) -> jax.Array:
 
 
 def block_size(topology: Topology, embeddings: tuple[int, ...], platform: str | None = None) -> int:
-    """Returns rows and columns of a tile: the power of two whose scores fill the bytes above.
+    """Returns C, the number of rows and of columns of a tile, a power of two.
 
-    On a TPU it is smaller if the rotating rows are large. VDR's loss of 4,096 pairs and 29,523
-    terms on v5e-16, forward and backward: one tile of 4,096 takes 54 million cycles and 2,277 MiB,
-    because the compiler keeps the dense queries for the backward pass; tiles of 512 take 71 million
-    and 256 MiB. Larger batches need several tiles: one of 1,024 takes 11% more than two of 512.
+    The C * C scores fill `BLOCK_BYTES` of a CPU, or `ACCELERATOR_BLOCK_BYTES`. On a TPU, C is
+    smaller if the rotating rows are large. VDR's loss of 4,096 pairs and 29,523 terms on v5e-16,
+    forward and backward: one tile of 4,096 takes 54 million cycles and 2,277 MiB, because the
+    compiler keeps the dense queries for the backward pass; tiles of 512 take 71 million and 256
+    MiB. In larger batches, which need several tiles, one of 1,024 takes 11% more than two of 512.
 
     Args:
       embeddings: shape [n, M, N].
@@ -83,7 +84,7 @@ def block_size(topology: Topology, embeddings: tuple[int, ...], platform: str | 
     """
     platform = platform or traced_platform()
     bytes_ = BLOCK_BYTES.get(platform, ACCELERATOR_BLOCK_BYTES)
-    # C * C scores fill the bytes: C has half of their binary logarithm, and is at least 16.
+    # log2(C) is half of the logarithm of the number of scores; C is at least 16.
     scores = bytes_ // (4 * topology.numbers_per_score(embeddings))
     power = (scores.bit_length() - 1) // 2
     row_bytes = 4 * math.prod(embeddings[1:])
@@ -193,7 +194,7 @@ def backward(
             scores = summed(partial, sweep.feature_axis)
             logits, tile = _tile(sweep, scores, r, t, logit_scale, bias)
             slope = sweep.reduction.pull(logits, tile, row_saved, columns.take(saved[1], j))
-            d_rows, d_columns = pull(logit_scale * slope)  # a sum's gradient is each part's
+            d_rows, d_columns = pull(logit_scale * slope)  # all parts of a sum have its gradient
             of_columns = columns.put(of_columns, columns.take(of_columns, j) + d_columns, j)
             of_scale = of_scale + jnp.sum(slope * scores)
             return of_rows + d_rows, of_columns, of_scale, of_bias + jnp.sum(slope)

@@ -29,7 +29,7 @@ class Sparsity:
 
     query: NotNegative = 0.0
     document: NotNegative = 0.0
-    warmup_steps: AtLeast0 = 0  # over which they grow, with the square of the steps
+    warmup_steps: AtLeast0 = 0  # steps over which both grow quadratically from 0; 0 disables
 
     def penalty(self, pairs: PairBatch, step: jax.Array | int) -> Result:
         """Returns the sum of factor * FLOPS over both sides, [], and metrics `flops_<side>`."""

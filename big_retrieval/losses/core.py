@@ -1,4 +1,4 @@
-"""Static settings of a computation over all pairs: the work on a tile, and the use of the mesh."""
+"""Static settings of a loss over all pairs: its tiles, and how the mesh computes them."""
 
 import dataclasses
 import functools
@@ -20,12 +20,12 @@ GATHER_BYTES = 2**28  # "auto": largest rotating side that every device holds wh
 
 @dataclasses.dataclass(frozen=True)
 class TileSweep:
-    """The work on each tile, and the use of the mesh; static under jit.
+    """Settings of the tiles and of their distribution over the mesh; static under jit.
 
     Attributes:
       block: rows and columns of a tile.
-      feature_axis: mesh axis of the last axis of the embeddings, if it is sharded; the scores of
-        each tile are then summed over it.
+      feature_axis: mesh axis that shards the last axis of the embeddings, and over which the
+        scores of each tile are summed; None if it is not sharded.
       axes: mesh axes of the rows; empty without a mesh.
       devices: number of devices along `axes`.
       ring: pass the queries around instead of gathering them.
@@ -49,7 +49,7 @@ class TileSweep:
         """Returns the layout of a side: rows sharded over the devices, or replicated."""
         rows = P((self.axes or None) if sharded else None)
         spec = jax.tree.map(lambda x: rows, side)
-        if side.terms is not None:  # terms may belong to any device, so values are not sharded
+        if side.terms is not None:  # a row has terms of all devices, so values are not sharded
             return spec
         between = (None,) * (side.embeddings.ndim - 2)
         return spec.replace(embeddings=P(*rows, *between, self.feature_axis))

@@ -3,7 +3,7 @@
 Rows are sharded over the mesh axes data and fsdp. Documents are local: they and their extra
 negatives are never sent. Queries rotate: every device gathers all of them ("gather"), or they pass
 from neighbor to neighbor ("ring"). Their gradients return by a reduce-scatter or along the ring.
-The derivative is written outside `shard_map`, which thus never transposes a collective.
+The derivative is defined outside of `shard_map`, so that JAX never transposes a collective.
 
 Bytes received per device and step, for N rows of b bytes, with float32 gradients of g bytes, on D
 devices: gather (D - 1) / D * N * (b + g); ring N * (2 b + g).
@@ -32,7 +32,7 @@ def statistics(sweep: TileSweep, scales: Scales, sides: Sides) -> dict[str, Any]
 
     Only scales and embeddings have a gradient. The keys are `document` and `query`, the
     reduction's finished statistics [B] of both sides, and `positive` [B], the unscaled scores of
-    the pairs. Rows that are not counted hold finite values without meaning.
+    the pairs. Rows that are not counted have arbitrary finite values.
     """
     return _forward(sweep, scales, sides)[0]
 

@@ -50,7 +50,7 @@ class DecoderLoss(Loss):
 @register("loss")
 @dataclass(frozen=True)
 class LatentTarget(DecoderLoss):
-    """Distance of the decoder's output for an embedding from a caption's target (Eqs. 5, 6)."""
+    """Distance of a caption's target to the decoder's output for its embedding (Eqs. 5, 6)."""
 
     type: Literal["latent_target"] = "latent_target"
     target: str = "target"  # array field of the targets, vectors of a sentence encoder

@@ -74,7 +74,7 @@ class PairLoss(Loss):
     # (`labels.duplicates`), keep if they come from the columns of `labels`
     false_negatives: Literal["auto", FalseNegatives] = "auto"
     renormalise: bool = False  # project the average of several fields onto the topology again
-    exchange: Exchange = "auto"  # how one side reaches all devices; auto: by its size
+    exchange: Exchange = "auto"  # how queries reach all devices; auto: by their size
     block: AtLeast1 | None = None  # rows and columns scored at a time; None for the best size
 
     def check(self, config: Config, path: str) -> Iterator[str]:
@@ -154,7 +154,7 @@ class PairLoss(Loss):
     def pair_batch(
         self, context: Context, query: Sequence[str] = (), document: Sequence[str] = ()
     ) -> PairBatch:
-        """Returns the averages of fields of both sides, by default of all compared fields."""
+        """Returns the pairs of the averages of fields, by default of all compared fields."""
         batch, config = context.batch, context.config
         queries = self.embeddings(context, query or self.fields(config, "query"))
         documents = self.embeddings(context, document or self.fields(config, "document"))

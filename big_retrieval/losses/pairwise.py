@@ -28,15 +28,15 @@ Present = tuple[jax.Array | None, jax.Array | None]
 
 @dataclasses.dataclass(frozen=True)
 class Execution:
-    """Settings of the computation of a loss; they change its value only by rounding.
+    """Settings for computing a loss. They change the loss only by rounding errors.
 
     Attributes:
       exchange: "gather" or "ring" moves the queries to the documents; "auto" chooses by size.
-      block: rows and columns of a tile; None fits the tile's scores to the backend.
-      feature_axis: mesh axis of the last axis of the embeddings, if it is sharded (a vocabulary
-        over `tensor`, see `sharded.term_axis`). Devices then hold and send a part of the columns,
-        and the scores of each tile are summed over the axis. The scores of the topology must add
-        up over features.
+      block: number of rows and of columns of a tile; None for `blockwise.block_size`.
+      feature_axis: mesh axis that shards the last axis of the embeddings, such as `tensor` for a
+        vocabulary (see `sharded.term_axis`); None if it is not sharded. Devices then hold and send
+        part of the columns, and sum the scores of each tile over the mesh axis. The score of the
+        topology must be a sum over features.
     """
 
     exchange: Exchange = "auto"
@@ -49,10 +49,10 @@ AUTO = Execution()
 
 @flax.struct.dataclass
 class Negatives:
-    """Extra documents, negatives of all queries of the batch: further columns of the logits.
+    """Extra documents that are negatives of all queries of the batch.
 
     Attributes:
-      embeddings: [B, K, M, N]; row i came with pair i.
+      embeddings: [B, K, M, N]; row i was loaded with pair i.
       valid: bool [B, K] or None; negatives of padding rows never count.
       document_id: int32 [B, K] or None.
     """
@@ -67,17 +67,19 @@ class PairBatch:
     """Both sides of a batch, and labels of its rows; row i of both sides is a pair.
 
     Attributes:
-      query: projected embeddings, [B, M, N]; lexical ones may be sparse, and are sent sparse.
+      query: projected embeddings, [B, M, N]. Lexical embeddings may be `SparseRows`, which devices
+        exchange in this form.
       document: projected embeddings of the same shape; [B, 1, V] with sparse queries.
       topology: computes the scores; higher is closer.
       logit_scale: multiplier of the scores, []; differentiable.
       bias: added to the scaled scores, []; differentiable. None for 0.
-      weight: weights of the pairs as anchors, [B], not negative, without gradient; a pair of weight
-        0 stays a negative of the others.
-      valid: bool [B]; False for padding, which is neither anchor nor negative and may hold any
+      weight: weights [B] of the losses of the pairs, at least 0, without gradient. A pair of weight
+        0 is still a negative of the other pairs.
+      valid: bool [B]; False for padding, which adds no loss, is not a negative and may have any
         value.
-      present: bool [B] of the queries and of the documents, None for all. An absent one is neither
-        anchor nor negative and its pair adds nothing, but it counts as a row.
+      present: two masks, bool [B], of the queries and of the documents; None if all are present.
+        An absent query or document is not a negative, and its pair adds no loss, but its row still
+        counts in means over rows.
       negatives: extra documents.
       query_id: int [B], equal for equal queries; negative if unknown.
       document_id: int [B], equal for equal documents; negative if unknown.
@@ -119,9 +121,9 @@ class PairBatch:
         return jnp.ones_like(positive) if weight is None else weight.astype(positive.dtype)
 
     def statistics(self, reduction: Reduction) -> tuple[dict[str, Any], jax.Array]:
-        """Returns statistics of all logits except the positives', and the positives' logits [B].
+        """Returns statistics of the logits of non-positives, and the logits [B] of the positives.
 
-        The statistics are the reduction's finished statistics [B] of `query` and `document`.
+        The keys "query" and "document" have the finished statistics [B] of the reduction.
 
         Raises:
           UserError: sides of different shapes; ids that are missing; rows that do not divide over
@@ -147,12 +149,12 @@ class PairBatch:
         """Returns both sides and extra negatives [B, K, ...]; ids only if they change the loss."""
         dtype = jnp.promote_types(jnp.result_type(self.query_values, self.document), jnp.float32)
         terms = self.query.terms if isinstance(self.query, SparseRows) else None
-        # A TPU makes queries dense in full registers, so documents need full registers, too.
+        # On a TPU, sparse queries become dense rows padded to full lanes: documents need the same.
         lanes = LANES if terms is not None and traced_platform() == "tpu" else 1
         pad = functools.partial(pad_terms, axis=self.execution.feature_axis, lanes=lanes)
         keep, values = self.false_negatives == "keep", self.query_values.astype(dtype)
         query_id, document_id = (None, None) if keep else (self.query_id, self.document_id)
-        # The index in the global batch identifies a pair, on whatever device its query is.
+        # The index in the global batch identifies a pair on every device.
         documents = SideRows(
             pad(self.document.astype(dtype)),
             index=jnp.arange(len(self.document), dtype=jnp.int32),
@@ -191,7 +193,7 @@ class PairBatch:
             counted,
             query_id,
             None if documents.document_id is None else no_id if ids is None else ids,
-            # Never read: the weight of a document's row only counts for equal queries.
+            # Never read: a document's weight counts only if its query id matches, and -1 does not.
             None if weight is None else jnp.zeros(shape, weight.dtype),
         )
 

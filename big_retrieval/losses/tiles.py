@@ -1,10 +1,10 @@
-"""Reductions: the statistics that a loss reads from tiles of logits, and the tiles' gradients.
+"""Reductions compute the statistics that a loss needs from tiles of logits, and their gradients.
 
 A tile is a block of the matrix of logits of the global batch; a logit is logit_scale * score
-(+ bias). The rows of a tile are local (documents, which stay on their device), its columns rotating
-(queries, which visit all devices). The positives, on the diagonal of the matrix, do not count in
-tiles: the losses add them from `Topology.paired`. The statistics of a `Reduction` merge in any
-order, so the order of tiles, devices and hops of a ring does not matter.
+(+ bias). The rows of a tile are "local": documents, which stay on their device. Its columns are
+"rotating": queries, which visit all devices. Tiles do not count the positives, on the diagonal of
+the matrix: the losses add them from `Topology.paired`. The statistics of a `Reduction` can be
+merged in any order, so the order of tiles, devices and hops of a ring does not matter.
 """
 
 import dataclasses
@@ -54,8 +54,8 @@ class Tile:
     """Labels of the entries of a tile.
 
     Attributes:
-      counted: bool [R, T]; negatives, and false negatives that count as positives.
-      negative: bool [R, T].
+      counted: bool [R, T]; True for negatives, and for false negatives that count as positives.
+      negative: bool [R, T]; True for negatives only.
       local: R rows of the tile.
       rotating: T columns of the tile.
       share: [R, T] or None; weights of the false negatives that count as positives, 0 elsewhere.
@@ -71,8 +71,9 @@ class Tile:
 def classify(local: SideRows, rotating: SideRows, false_negatives: FalseNegatives) -> Tile:
     """Labels the entries of a tile as negatives, false negatives or not counted.
 
-    An entry of two different pairs is a false negative by id if its query is relevant to its
-    document by the query ids or by the document ids.
+    An entry combines the document of one pair with the query of another pair. It is a false
+    negative if the query's id is among the document's `query_id`, or the document's id among the
+    query's `document_id`.
 
     Args:
       local: documents.
@@ -93,8 +94,8 @@ def classify(local: SideRows, rotating: SideRows, false_negatives: FalseNegative
         return Tile(negative, negative, r, t)
     dtype = r.embeddings.dtype
     ones = jnp.ones((), dtype)
-    # The false negative (q_t, d_r) is pair r if the queries are the same, and pair t if the
-    # documents are. If both are, the weights should be equal; their mean is used.
+    # The false negative (q_t, d_r) equals pair r if its query is q_r, and pair t if its document is
+    # d_t. If both hold, the two weights should be equal; the code takes their mean.
     of_r = query * (ones if r.weight is None else r.weight[:, None])
     of_t = document * (ones if t.weight is None else t.weight[None, :])
     pairs = jnp.maximum(query.astype(dtype) + document, 1)
@@ -103,7 +104,7 @@ def classify(local: SideRows, rotating: SideRows, false_negatives: FalseNegative
 
 
 def _among(one: jax.Array | None, several: jax.Array | None) -> jax.Array | None:
-    """Returns where ids [m] equal an id of other rows, [n] or [n, K]: bool [m, n]."""
+    """Returns True if an id of `one` [m] is among the ids of a row, [n] or [n, K]: bool [m, n]."""
     if one is None or several is None:
         return None
     columns = [several] if several.ndim == 1 else [several[:, k] for k in range(several.shape[1])]
@@ -112,9 +113,10 @@ def _among(one: jax.Array | None, several: jax.Array | None) -> jax.Array | None
 
 
 class Reduction(Protocol):
-    """Reads tiles for a loss. All methods are pure; none depends on other tiles or devices.
+    """Computes statistics of rows from tiles, for a loss. All methods are pure.
 
-    A subclass inherits the merges of statistics that are sums, except `best`, which is a maximum.
+    The inherited `merge` and `merge_devices` take the maximum of `best`, which must exist, and the
+    sum of every other statistic.
     """
 
     def start(self, side: SideRows) -> Stats:
@@ -131,12 +133,12 @@ class Reduction(Protocol):
         return {"best": jnp.maximum(a["best"], b["best"]), **sums}
 
     def merge_devices(self, stats: Stats, axes: Axes) -> Stats:
-        """Merges [N] statistics over devices; each keeps its own [n] rows."""
+        """Merges statistics [N] over devices; each device keeps the statistics [n] of its rows."""
         sums = {name: scatter_sum(x, axes) for name, x in stats.items() if name != "best"}
         return {"best": own_rows(jax.lax.pmax(stats["best"], axes), axes), **sums}
 
     def finish(self, stats: Stats) -> Stats:
-        """Returns the finished statistics, which the loss reads."""
+        """Returns the statistics that the loss reads, from merged ones."""
         return stats
 
     def pull(
@@ -158,9 +160,11 @@ class SavedRows:
 class SoftmaxReduction(Reduction):
     """Log-sum-exp over the logits of a row.
 
-    Finished: `others`, the log-sum-exp of all counted logits; `best`, the largest logit of a
-    negative, without gradient; with `positives` also `dot`, the sum of share * logit over the false
-    negatives that count as positives, and `share`, the sum of their shares.
+    Finished statistics:
+      `others`: log-sum-exp of all counted logits.
+      `best`: largest logit of a negative, without gradient.
+      `dot` (with `positives`): sum of share * logit over false negatives that count as positives.
+      `share` (with `positives`): sum of their shares.
     """
 
     positives: bool = False
@@ -178,8 +182,8 @@ class SoftmaxReduction(Reduction):
 
         def side(axis: int) -> dict[str, jax.Array]:
             top = jnp.max(counted, axis=axis)
-            # In a row without counted logits every entry adds exp(0) = 1. A merge with counted
-            # logits turns this into 1 * exp(EXCLUDED - max) = 0.
+            # In a row without counted logits, every entry adds exp(0) = 1. Merging with counted
+            # logits removes this sum: it is multiplied by exp(EXCLUDED - max) = 0.
             total = jnp.sum(jnp.exp(counted - jnp.expand_dims(top, axis)), axis=axis)
             stats = {"max": top, "sum": total}
             if tile.share is None:
@@ -231,11 +235,14 @@ class SoftmaxReduction(Reduction):
 
 @dataclasses.dataclass(frozen=True)
 class SigmoidReduction(Reduction):
-    """Sum over a rotating row of softplus(logit) and share * softplus(-logit).
+    """Sum of the sigmoid costs of the logits of a row.
 
-    The first is the cost -log sigmoid(-logit) of a negative, the second the cost of a false
-    negative that counts as a positive. Finished: `cost`, only of rotating rows, so that every logit
-    counts once; `best` as in `SoftmaxReduction`.
+    A negative costs softplus(logit) = -log sigmoid(-logit). A false negative that counts as a
+    positive costs share * softplus(-logit).
+
+    Finished statistics:
+      `cost`: the sum for rotating rows, and 0 for local rows, so that every logit counts once.
+      `best`: as in `SoftmaxReduction`.
     """
 
     inside: bool = False  # see `positive_cost`
@@ -269,7 +276,7 @@ def positive_cost(logits: jax.Array, weight: jax.Array, inside: bool) -> jax.Arr
     Args:
       logits: x.
       weight: w, of the same shape, not negative.
-      inside: softplus(-w x) instead, as in GCL's Eq. 6.
+      inside: True for softplus(-w x), as in GCL's Eq. 6.
     """
     if inside:
         return jnp.where(weight > 0, jax.nn.softplus(-weight * logits), 0)

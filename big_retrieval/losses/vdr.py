@@ -8,14 +8,14 @@ in the denominators of the queries.
   two terms (the paper)    SCE(E_q, V_p) + SCE(bow_q, V_p)
   four terms (`symmetric`, the authors' later model)    the same and SCE(V_q, E_p) + SCE(V_q, bow_p)
 
-The second term is the nonparametric entry. Queries of the first two terms are sparse, and are sent
-sparse if that is smaller.
+The second term is the paper's "nonparametric entry". The queries of the first two terms are sparse.
+Devices exchange them in sparse form if that is smaller.
 
-The contrastive mask (section 3.3) distributes the terms that are not active in any row of the batch
-among its rows: row b of B gets every inactive term v with v mod B = b. These terms become active in
-the query of row b (the gate is G OR mask) and inactive in its document, so that every term has at
-least one positive in each batch. `shared_out` logs the number of these terms: with hundreds of
-active terms per query and thousands of rows it is almost 0.
+The contrastive mask (section 3.3) distributes the terms that are active in no query of the batch
+among its rows: row b of B gets every such term v with v mod B = b. These terms become active in the
+query of row b (the gate is G OR mask) and inactive in its document, so that every term has at least
+one positive in each batch. In SCE(V_q, bow_p), the sides change places. `shared_out` logs the
+number of these terms: almost 0 with hundreds of active terms per query and thousands of rows.
 """
 
 import dataclasses
@@ -60,7 +60,7 @@ class Vdr(PairLoss):
     """The loss of VDR over lexical representations (Eq. 5): gated queries, dense documents."""
 
     type: Literal["vdr"] = "vdr"
-    # k, terms that the gate of training keeps in addition to a text's words; None for all
+    # k: number of largest terms that the training gate keeps, with the text's words; None for all
     top_k: AtLeast0 | None = 768
     symmetric: bool = False  # four terms, with gated documents, as in the authors' later model
     top_k_document: AtLeast0 | None = None  # k of the documents of four terms; None for `top_k`
@@ -122,7 +122,7 @@ class Vdr(PairLoss):
 
     @property
     def _gates(self) -> dict[str, int]:
-        """k of both sides, for metrics and warnings also of documents that stay dense."""
+        """k of both sides, for metrics and warnings; also for documents that stay dense."""
         tops = {"query": self.top_k, "document": self.top_k_of_documents}
         return {side: activity.ALL if top_k is None else top_k for side, top_k in tops.items()}
 
@@ -141,9 +141,11 @@ class Vdr(PairLoss):
 def vdr_loss(config: Vdr, pairs: PairBatch, words: Mapping[str, jax.Array]) -> Result:
     """Returns the loss [] of a global batch, and metrics [].
 
-    The metrics are `accuracy` of the first term; `accuracy_bag` of the second, the accuracy of
-    search by bag-of-words queries; `loss_<term>`, the share of each term in the loss; and with a
-    mask `shared_out`, the number of terms that the mask gives to queries.
+    Metrics:
+      `accuracy`: of the first term.
+      `accuracy_bag`: of the second term, so of search with bag-of-words queries.
+      `loss_<term>`: share of a term in the loss.
+      `shared_out` (with a mask): number of terms that the mask gives to queries.
 
     Args:
       pairs: dense representations [B, 1, V], and [B, K, 1, V] of hard negatives.
@@ -227,7 +229,7 @@ class LossTerms:
         query, rows = self.query.bag(self.config.bag_norm), len(self.query.embeddings)
         if not self._masked("bag"):
             return query, self.document.embeddings, self._others
-        more = contrastive_mask_terms(self.active, rows)  # without words of the batch
+        more = contrastive_mask_terms(self.active, rows)  # contains no word of the query
         values = jnp.concatenate([query.values, self._weighted(more >= 0)], axis=1)
         query = SparseRows(values, jnp.concatenate([query.terms, more], axis=1))
         return query, self._without(contrastive_mask(self.active, rows)), self._others
@@ -251,7 +253,7 @@ class LossTerms:
         return positives, others.reshape(self.negatives.embeddings.shape)
 
     def _bag_documents(self) -> Operands:
-        """Returns the operands of SCE(V_q, bow_p), with the mask on the documents' side, if any."""
+        """Returns the operands of SCE(V_q, bow_p); a mask adds terms to documents, not queries."""
         norm, rows = self.config.bag_norm, len(self.document.embeddings)
         positives, others = self.document.dense(self.document.bag(norm)), None
         flat = None if self.negatives is None else self.negatives.flat()

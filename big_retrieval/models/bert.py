@@ -1,4 +1,4 @@
-"""The text tower: a transformer of the BERT or the CLIP type, pooled to M class tokens or one.
+"""The text tower: a transformer of the BERT or the CLIP type, with M class tokens.
 
 As in "Design of the Topology for Contrastive Visual-Textual Alignment", the M class tokens are
 copies of the first id ([CLS]) that differ only by their positions. A causal model copies the last
@@ -52,7 +52,7 @@ class Bert(Transformer):
     heads: AtLeast1 = 8
     mlp: AtLeast1 = 2048
     class_tokens: AtLeast0 = 1
-    tokens_as_one: bool = False  # they share the weight of a single one in attention
+    tokens_as_one: bool = False  # class tokens together get the attention weight of one
     # copies of the first or last token, the mean of the text, or all positions (for lexical heads)
     pool: Literal["first", "last", "mean", "none"] = "first"
     norm: Literal["post", "pre"] = "post"
@@ -164,12 +164,12 @@ class TextTransformer(nn.Module):
             x = x + positions[tiled.place]
         else:
             x = x + positions[: x.shape[1]]
-        if types := self.spec.token_types:  # all of a text is of the first type
+        if types := self.spec.token_types:  # every token has the first type
             x = x + self._table("token_type_embedding", types, "token_type", std=stds[0])[0]
         return x.astype(self.dtype)
 
     def _bias(self, tiled: Tiled) -> jax.Array | None:
-        """Returns the bias of attention by distance, and of class tokens that weigh as one."""
+        """Returns the attention biases by distance and of `tokens_as_one`, added; None for none."""
         count, length, bias = self.spec.relative_positions, tiled.ids.shape[1], None
         if count:
             init, axes = initializers.normal(0.02), ("relative", "heads_bias")
@@ -193,9 +193,10 @@ class TextTransformer(nn.Module):
 def relative_buckets(length: int, count: int, farthest: int = 128) -> np.ndarray:
     """Returns the bucket of each pair of positions (T5 and MPNet, both directions), int32 [L, L].
 
-    Entry [i, j] is the bucket of j - i: one half of the buckets is for keys before the query, the
-    other for keys after it. In each half, the first half has one bucket per distance; the others
-    grow with the logarithm of the distance, and the last one has all distances above `farthest`.
+    Entry [i, j] is the bucket of j - i. The first half of the buckets is for keys up to the query,
+    the second half for keys after it. In each half, the first half has one bucket per distance. The
+    other buckets have equal widths in the logarithm of the distance; the last bucket also has all
+    distances from `farthest` on.
     """
     ahead = np.arange(length)[None, :] - np.arange(length)[:, None]  # [L, L]
     half, distance = count // 2, np.abs(ahead)

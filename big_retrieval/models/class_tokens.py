@@ -39,7 +39,7 @@ def tile_last(ids: jax.Array, mask: jax.Array, times: int) -> Tiled:
 
 
 def pooled(x: jax.Array, tiled: Tiled, pool: str, times: int) -> jax.Array:
-    """Positions [B, L', W] -> tokens [B, M, W]; see `config.Bert.pool`."""
+    """Pools positions [B, L', W] to [B, M, W]; "none" returns them all. See `config.Bert.pool`."""
     if pool == "first":
         return x[:, :times]
     if pool == "none":
@@ -61,11 +61,11 @@ def mean_of_positions(x: jax.Array, mask: jax.Array | None) -> jax.Array:
 
 
 def weigh_as_one(copy: jax.Array, times: int, causal: bool = False) -> jax.Array:
-    """Returns a bias of attention that gives M = `times` class tokens together the weight of one.
+    """Returns an attention bias with which M = `times` class tokens have the weight of one token.
 
-    A token that sees m class tokens adds -log m to their scores. A model with one class token then
-    computes the same for M equal copies of it. The bias is float32 [B or 1, 1, L', L'] by query and
-    key; [B or 1, 1, 1, L'] if not causal.
+    A token that sees m class tokens adds -log m to their scores. Copying the class token of a model
+    M times then changes nothing. The bias is float32 [B or 1, 1, L', L'] by query and key; [B or 1,
+    1, 1, L'] if not causal.
 
     Args:
       copy: [B or 1, L'], see `Tiled`.

@@ -1,11 +1,12 @@
 """Linen building blocks of the transformer towers.
 
-* All parameters have logical axis names: "embed" (model width), "mlp", "heads" (the joined H * d
-axis), "vocab", "position", "class_token", "patch_in", "projection". Activations between blocks have
-("batch", "length", "embed_act"). * `dtype` is the type of the computation. Parameters and the
-statistics of LayerNorm and softmax are in float32, or in `dtype` if it is wider. * Random bits come
-from the rng collection "dropout", only in training with a rate above 0. They depend on the row's
-index in the global batch (`rows`), so slices and meshes do not change them.
+* Parameters have logical axis names: "embed" (model width), "mlp", "heads" (the joined H * d axis),
+  "vocab", "position", "class_token", "patch_in", "projection". Activations between blocks have
+  ("batch", "length", "embed_act").
+* `dtype` is the type of the computation. Parameters and the statistics of LayerNorm and softmax are
+  in float32, or in `dtype` if it is wider.
+* Random bits come from the rng collection "dropout", only in training with a rate above 0. They
+  depend on the row's index in the global batch (`rows`), so slices and meshes do not change them.
 """
 
 import dataclasses
@@ -88,8 +89,8 @@ class BlockInit:
     def vision(cls, width: int, mlp: int) -> "BlockInit":
         """Returns the initializers of the published vision tower.
 
-        Query, key and value are parts of one [3 W, W] Xavier-uniform matrix; all other kernels and
-        the MLP biases come from U(+-1 / sqrt(fan in)).
+        Query, key and value start as parts of one [3 W, W] Xavier-uniform matrix. All other kernels
+        and the MLP biases start from U(+-1 / sqrt(fan in)).
         """
         narrow, broad = uniform(width**-0.5), uniform(mlp**-0.5)
         return cls(uniform(math.sqrt(1.5 / width)), narrow, narrow, broad, narrow, broad)
@@ -197,12 +198,12 @@ def parameter(
 
 
 def constrain(x: jax.Array) -> jax.Array:
-    """Names the axes of [B, L, W] activations for the mesh."""
+    """Constrains the sharding of [B, L, W] activations by their logical axis names."""
     return with_logical_constraint(x, ("batch", "length", "embed_act"))
 
 
 def look_up(table: jax.Array, ids: jax.Array) -> jax.Array:
-    """Returns the rows [..., W] of a word table [V, W]; an id outside gives NaN."""
+    """Returns the rows [..., W] of a word table [V, W]; an id out of range gives NaN."""
     # A sharded table is gathered before the look-up; otherwise XLA gathers the result instead.
     return jnp.take(with_logical_constraint(table, (None, None)), ids, axis=0)
 
@@ -210,9 +211,9 @@ def look_up(table: jax.Array, ids: jax.Array) -> jax.Array:
 def flat_matmul(x: jax.Array, kernel: jax.Array, dtype: Dtype, out_dtype: Dtype) -> jax.Array:
     """Computes x [..., I] @ kernel [I, O] -> [..., O].
 
-    Operands are cast to `dtype`; accumulation and result are in `out_dtype`. On CPUs, one product
-    of [B*L, I] rows is faster. On TPUs the rows keep their axes: joined rows prevent the fusion
-    with the following activation.
+    Operands are cast to `dtype`; accumulation and result are in `out_dtype`. The rows are joined to
+    [B*L, I], which is faster on CPUs. On TPUs they keep their axes, because joined rows prevent the
+    fusion with the following activation.
     """
     if traced_platform() == "tpu":
         return jnp.matmul(x.astype(dtype), kernel.astype(dtype), preferred_element_type=out_dtype)

@@ -143,7 +143,7 @@ class LexicalHead(nn.Module):
     # word-piece ids of the V terms. A tied head reads these rows of the word table; consecutive
     # ones need no look-up
     terms: Sequence[int]
-    block: int | None = None  # see `max_pool`, as for `backward`
+    block: int | None = None  # `block` and `backward`: see `max_pool`
     backward: Backward = "auto"
     dtype: Dtype = jnp.float32  # of the operands; logits are accumulated in float32 or wider
 

@@ -27,7 +27,7 @@ GPU_TILE_BYTES = 2**31  # of a block's [b, L, C] logits in float32: few, large k
 TPU_TILE_BYTES = 2**29  # the same, for mean pooling
 TPU_BLOCK = 1024  # for max pooling, which stores no logits on a TPU
 ROW_AXES = ("data", "fsdp")  # mesh axes of the batch
-WIDTH_AXIS = "fsdp"  # the one that also shards the kernel's D
+WIDTH_AXIS = "fsdp"  # mesh axis that also shards D of the kernel
 
 
 def max_pool(
@@ -43,26 +43,29 @@ def max_pool(
 ) -> tuple[jax.Array, jax.Array]:
     """Computes the largest logit per column, max over l of (hidden @ kernel.T + bias)[b, l, v].
 
-    A non-decreasing activation may follow instead of preceding the maximum. If logits are equal,
-    the first position gets the full gradient (JAX's maximum splits it). If the mesh does not divide
-    the batch, every device computes all of it; V is filled up with columns of zeros. Raises a
-    UserError if shapes do not fit, or a column is not a row of the kernel.
+    A non-decreasing activation can be applied after the maximum. Among equal logits, the first
+    position gets the full gradient (JAX's maximum splits it). If the mesh does not divide B, every
+    device computes the whole batch. If it does not divide V, columns of zeros are added.
 
     Args:
       hidden: [B, L, D].
       kernel: [R, D].
       bias: [V], or None.
-      mask: [B, L], true (or not 0) at the positions that take part; None for all. The others must
-        be finite.
-      columns: rows of the kernel that are the V columns, in this order; None for all R. A `range`
-        of consecutive ones needs no look-up.
-      dtype: type of the operands, by default of `hidden`; accumulated in float32 or wider.
-      block: columns of a block; None for `block_size`.
+      mask: [B, L], true (or not 0) at the positions to pool; None for all. The other positions of
+        `hidden` must be finite.
+      columns: rows of the kernel that are the V columns, in this order; None for all R. Consecutive
+        rows need no look-up.
+      dtype: type of the operands, by default the type of `hidden`. Products accumulate in float32
+        or wider.
+      block: number of columns per block; None for `block_size`.
       backward: "sparse" or "dense" (see `pooling_rules`); "auto" is sparse on a CPU only.
 
     Returns:
       pooled: [B, V], float32 or wider; -1e30 without a gradient in rows without any position.
-      positions: of the maxima, uint8 or wider, [B, V]; without meaning in such rows.
+      positions: of the maxima, uint8 or wider, [B, V]; arbitrary in such rows.
+
+    Raises:
+      UserError: shapes do not fit, or a column is not a row of the kernel.
     """
     platform = traced_platform()
     dense = backward == "dense" or (backward == "auto" and platform != "cpu")
@@ -93,7 +96,7 @@ def mean_pool(
     computes blocks of logits again: a third more products than the dense form of max pooling.
 
     Args:
-      activation: elementwise and non-decreasing; a named function, which jit recognizes.
+      activation: elementwise and non-decreasing. A new lambda per call makes jit compile again.
       top_k: average only this number of the largest values per column, at least 1; None for all.
     """
     inputs = PoolingInputs(hidden, kernel, bias, mask)
@@ -119,7 +122,7 @@ def _pool(
     axes = tuple(axis for axis in ROW_AXES if mesh.get(axis, 1) > 1)
     batch, length, width = inputs.hidden.shape
     if batch % axis_size(axes):
-        axes = ()  # a few rows, to draw parameters: every device computes all of them
+        axes = ()  # e.g. the few rows of an initialization: every device computes all of them
     sharded = WIDTH_AXIS in axes and width % mesh[WIDTH_AXIS] == 0
     local, positions = len(selected) // shards, batch // axis_size(axes) * length
     pooling = "max" if isinstance(rule, Max) else "mean"
@@ -153,15 +156,16 @@ def consecutive(columns: Sequence[int]) -> Sequence[int]:
 def block_size(
     positions: int, platform: str | None = None, pooling: Literal["max", "mean"] = "max"
 ) -> int:
-    """Returns the columns of a block: 512 on a CPU, 1,024 for max pooling on a TPU.
+    """Returns the number of columns per block: 512 on a CPU, 1,024 for max pooling on a TPU.
 
-    Otherwise the power of two from 128 to 4,096 whose logits in float32 fill 2 GiB on a GPU, 512
-    MiB on a TPU. A TPU fuses the reduction of max pooling with the product, and the tiles of its
-    derivative with the products that read them, unless blocks are large: 29,522 columns of [256,
-    77, 768] take 19 million cycles forward and backward on v6e with blocks of 1,024, 29 with 2,048
-    (compiler's estimate). A GPU stores the logits, and reads and writes the gradient of the
-    positions once per block: [4096, 77, 768] on an H200 takes 192 ms with blocks of 256, 128 ms
-    with 8,192 (20 GiB of temporaries).
+    Otherwise, it is the power of two from 128 to 4,096 whose logits in float32 fill 2 GiB on a GPU,
+    512 MiB on a TPU.
+
+    On a TPU, XLA fuses max pooling and its derivative with their products, unless blocks are large:
+    for 29,522 columns of [256, 77, 768] on v6e, both passes take 19 million cycles with blocks of
+    1,024 and 29 million with 2,048 (compiler's estimate). A GPU stores the logits, and reads and
+    writes the gradient of `hidden` once per block: [4096, 77, 768] on an H200 takes 192 ms with
+    blocks of 256 and 128 ms with 8,192 (20 GiB of temporaries).
 
     Args:
       positions: b * L of one device.

@@ -34,9 +34,9 @@ class PoolingInputs:
 class Max:
     """The largest logit; of several equal ones, the first position gets the full gradient.
 
-    `forward` pools a block to [B, C] and returns an array [B, C], or None, for `backward`, which
-    computes the gradients of sum(g * pooled), g [B, C], and adds `d_hidden` to the one of `hidden`.
-    `Mean` has the same methods.
+    `forward` returns the pooled block [B, C], and an array [B, C], or None, for `backward`.
+    `backward` returns the gradients of sum(g * pooled) for g [B, C], and adds `d_hidden` to the
+    gradient of `hidden`. `Mean` has the same methods.
     """
 
     dense: bool  # form of the derivative, see the module
@@ -46,7 +46,7 @@ class Max:
     joint: bool = False
 
     def forward(self, block: PoolingInputs) -> tuple[jax.Array, jax.Array]:
-        """Saves the positions of the maxima, uint8 or wider. Without any position, gives -1e30."""
+        """Returns maxima, -1e30 if no position takes part, and their positions, uint8 or wider."""
         tile = _logits(block)  # [B, L, C]
         largest, first = (_largest_jointly if self.joint else _largest)(tile)  # [B, C]
         # A column has the same bias at all positions: adding it to the maximum is cheaper.

@@ -1,11 +1,11 @@
 """The blocked loop over columns, forward and backward, on one device or on a mesh.
 
-The last block starts early enough to be full, so the kernel is never padded or copied; columns that
-it shares with the block before count once.
+The last block overlaps the block before, so that it is full and the kernel is never padded or
+copied. Shared columns count once.
 
-On a mesh every device works on its rows and columns. The kernel is gathered over the axis of its
+On a mesh, every device computes its rows and columns. The kernel is gathered over the axis of its
 width. The gradient of the kernel is summed over the axes of the rows, the gradient of the positions
-over the axis of the columns. The derivative is written outside `shard_map`, which thus never
+over the axis of the columns. The derivative is defined outside of `shard_map`, so that JAX never
 transposes a collective.
 """
 
@@ -24,7 +24,7 @@ from big_retrieval.runtime.mesh_axes import on_each_device
 
 @dataclasses.dataclass(frozen=True)
 class PoolingCore:
-    """The static part of a computation."""
+    """Static settings of a pooling."""
 
     rule: Max | Mean
     columns: int  # V on one device
@@ -32,7 +32,7 @@ class PoolingCore:
     block: int  # columns of a block
     dtype: Any  # of the operands
     rows: tuple[str, ...] = ()  # mesh axes of the rows; empty on one device
-    width: str | None = None  # the one of them that also shards the kernel's D, or None
+    width: str | None = None  # axis of `rows` that also shards the kernel's D, or None
     tensor: str | None = None  # mesh axis of the columns, or None
 
     @property
@@ -105,7 +105,7 @@ def _backward(
     inputs, saved = residuals
     in_specs = (core.entering, core.pooled, core.pooled)
     rows: Any = P(core.rows or None)
-    # The kernel entered whole along D; its gradient leaves in the layout of the parameter.
+    # The kernel is gathered along D; its gradient has the layout of the parameter.
     kernel: Any = P(core.tensor, core.width)
     bias: Any = P(core.tensor)
     local = functools.partial(_local_backward, core)

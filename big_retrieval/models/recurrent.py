@@ -63,7 +63,7 @@ class GruLayer(nn.Module):
 
         inputs = flat_matmul(x, param("input_kernel", x.shape[-1], gates), self.dtype, dtype)
         inputs = inputs + param("input_bias", gates).astype(dtype)  # [B, L, 3 H]
-        # If it is sharded, it is gathered once, and not in every step.
+        # A sharded kernel is gathered once, and not in every step.
         kernel = with_logical_constraint(param("hidden_kernel", self.features, gates), (None, None))
         kernel, bias = kernel.astype(dtype), param("hidden_bias", gates).astype(dtype)
         keep = jnp.ones(x.shape[:2], bool) if mask is None else mask.astype(bool)

@@ -4,10 +4,10 @@ Scores never leave VMEM. A grid step computes some rows of a batch for one group
 fewest heads whose values fill whole tiles of 128 lanes (two heads of 64, one of 128, eight of 80).
 
 * The joint product [B, L, 3 W] has query, key and value of a group next to each other
-(`joint_kernel`), so a grid step reads one block [R, L, 3 N]. A mesh axis may divide the groups. *
-The forward pass stores maximum and inverse sum per query. The gradient pass needs no output. * Each
-device computes its rows and heads. The derivative is written outside `shard_map`, which thus never
-transposes a collective, and works inside a region that is manual over other axes.
+  (`joint_kernel`), so a grid step reads one block [R, L, 3 N]. A mesh axis may divide the groups.
+* The forward pass stores maximum and inverse sum per query. The gradient pass needs no output.
+* Each device computes its rows and heads. The derivative is defined outside of `shard_map`, so that
+  JAX never transposes a collective, and works inside a region that is manual over other axes.
 """
 
 import functools

@@ -112,8 +112,8 @@ class Transformer(Layers, Tower):
 class Block(nn.Module):
     """One transformer layer.
 
-    Pre-LN:  x += attention(ln_1(x)); x += mlp(ln_2(x)). Post-LN: x = ln_1(x + attention(x)); x =
-    ln_2(x + mlp(x)).
+    * Pre-LN: x += attention(ln_1(x)); x += mlp(ln_2(x)).
+    * Post-LN: x = ln_1(x + attention(x)); x = ln_2(x + mlp(x)).
 
     Dropout acts on attention weights and on the two residual branches (BERT); with `inner_dropout`
     also on the MLP's activation (PyTorch).
@@ -169,16 +169,16 @@ def run_layers(
 ) -> jax.Array:
     """Runs the layers of `module.spec` in the compact method of `module`, [B, L, W] -> [B, L, W].
 
-    With `scan`, one compiled block runs over the stacked parameters: the same values and gradients
-    as unrolled (except for dropout's random bits), with a compile time and a program size that do
-    not grow with the depth. On GPUs, layers without `remat="block"` are unrolled: a loop takes 38
-    of 147 ms of a step to write and read the arrays that the backward pass needs.
+    With `scan`, one compiled block runs over the stacked parameters. Values and gradients are equal
+    to the unrolled layers (except for dropout's random bits), but compile time and program size do
+    not grow with the depth. On GPUs, layers without `remat="block"` are always unrolled: in a loop,
+    writing and reading the arrays for the backward pass took 38 of 147 ms of a step.
 
     The outputs of the blocks are sown as "layer_outputs", a tuple of `depth` arrays [B, L, W].
 
     Args:
       module: Linen module with the attributes `spec` (`Layers`) and `dtype`.
-      mask: see `Attention`, as for `rows` and `bias`; the same in every layer.
+      mask: `mask`, `rows` and `bias` are those of `Attention`, the same in every layer.
     """
     spec, length = module.spec, x.shape[1]
     rate = spec.dropout if train else 0.0
@@ -235,7 +235,7 @@ def _scan_layers(
         return y, y if sown else None
 
     if spec.remat != "none":
-        # The body of a loop cannot share values with other code, so it needs no barrier.
+        # XLA cannot merge the two passes of a loop, so `jax.checkpoint` needs no barrier.
         body = jax.checkpoint(body, policy=_POLICIES[spec.remat], prevent_cse=False)
     x, outputs = jax.lax.scan(body, x, (stacked, keys))
     return x, outputs if sown else ()

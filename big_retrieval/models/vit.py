@@ -50,7 +50,7 @@ class ViT(Transformer):
     heads: AtLeast1 = 12
     mlp: AtLeast1 = 3072
     class_tokens: AtLeast0 = 1
-    tokens_as_one: bool = False  # they share the weight of a single one in attention
+    tokens_as_one: bool = False  # class tokens together get the attention weight of one
     # the class tokens, one mean of the patches, or all patches (for lexical heads)
     pool: Literal["first", "mean", "none"] = "first"
     norm_first: bool = True  # a norm before the first layer, as in CLIP

@@ -1,7 +1,7 @@
 """Bytes and operations of a training step, from shapes and by tracing on abstract arrays.
 
 A multiplication and an addition count as two operations. Model operations are `pair_flops` of all
-pairs, the base of MFU. Executed operations add the loss and what is computed twice.
+pairs, the base of MFU. Executed operations add the loss and recomputation.
 """
 
 import dataclasses
@@ -77,7 +77,7 @@ def _computed_again(model: RetrievalModel, name: str) -> int:
 
 
 def loss_flops(config: Config, name: str, vocab_size: int) -> int:
-    """Returns a loss's operations of a step over all devices, with its network."""
+    """Returns the operations of a loss and its network per step, over all devices."""
     config = with_vocabulary(config, vocab_size)
     part = config.losses[name]
     batch = abstract_batch(config, None)

@@ -1,4 +1,4 @@
-"""Changes to a config that fit into memory or are faster, from a few compilations.
+"""Search for changes to a config with which it fits into memory or is faster.
 
 A compilation takes minutes, so the search is short. For each of a few settings of remat, mesh and
 exchange, it finds the largest micro-batch that fits by interpolating the memory.
@@ -30,7 +30,7 @@ class Trial:
 
     @property
     def rank(self) -> tuple[float, ...]:
-        """Sorts the best first: by time if the compiler estimates it, else by operations."""
+        """Sort key, best first: fits, shorter estimated step, fewer operations."""
         step = self.times["step"]
         # Among equals, larger slices fill the chip better.
         rows = self.config.microbatch or self.config.batch_size
@@ -119,9 +119,10 @@ class _Search:
 
 
 def _next(points: dict[int, Trial], sizes: list[int], limit: float) -> int | None:
-    """Returns the largest size that should fit; None if the search is over.
+    """Returns the largest untried size that is predicted to fit; None ends the search.
 
-    The total is a line over the size: through two trials, or through one and the arguments.
+    The memory is predicted to be linear in the size: a line through two trials, or through one
+    trial and, at size 0, the bytes of the arguments.
     """
     fitting = [size for size, trial in points.items() if trial.fits]
     failing = [size for size, trial in points.items() if not trial.fits]
@@ -142,7 +143,7 @@ def _next(points: dict[int, Trial], sizes: list[int], limit: float) -> int | Non
 
 
 def micro_batches(config: Config, rows: int) -> Iterator[int]:
-    """Yields sizes of micro-batches that train the same, the whole batch (B) first."""
+    """Yields sizes of micro-batches that do not change the training, the whole batch first."""
     yield config.batch_size
     normed = [part for part in config.towers_and_heads().values() if part.normed]
     if any(part.whole_batch or part.by_slice for part in normed):
@@ -164,7 +165,7 @@ def _tell(trial: Trial, say: Say) -> None:
 
 
 def _remat(config: Config, value: str | None = None) -> tuple[Config, list[str]] | None:
-    """Returns the config with another remat in all towers: `value`, or the opposite."""
+    """Returns the config with another remat in all towers; None switches "none" and "block"."""
     towers: dict[str, Any] = {n: t for n, t in config.towers.items() if hasattr(t, "remat")}
     if value is None:
         value = "block" if all(t.remat == "none" for t in towers.values()) else "none"

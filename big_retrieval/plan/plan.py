@@ -46,7 +46,7 @@ class Target:
 
 
 def target(topology: tuple[Chip, int] | None) -> Target:
-    """Returns the devices of a plan; `environment.prepare` has prepared the process."""
+    """Returns the devices of a plan; call `environment.prepare` before."""
     devices = jax.devices()
     if topology is None:
         return Target(chips.of_kind(devices[0].device_kind, jax.local_device_count()), devices)

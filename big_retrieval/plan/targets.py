@@ -45,7 +45,7 @@ _GPUS = {
 
 
 def missing(chip: Chip) -> str:
-    """Returns why no compiler here compiles for a chip, as a sentence; empty if one does."""
+    """Returns an error message if no installed compiler supports a chip, else ""."""
     if chip.platform not in EXTRAS:
         return ""
     if chip.name == "v4":
@@ -79,7 +79,7 @@ def check_count(chip: Chip, count: int) -> None:
 
 
 def target_devices(chip: Chip, count: int) -> Sequence[Any]:
-    """Returns devices to compile for; `environment.prepare` has prepared the process."""
+    """Returns devices to compile for; call `environment.prepare` before."""
     from jax.experimental import topologies
 
     check_count(chip, count)
@@ -95,7 +95,7 @@ def target_devices(chip: Chip, count: int) -> Sequence[Any]:
 
 
 def tpu_options(chip: Chip, count: int) -> dict[str, Any]:
-    """Returns jax's options for a slice: the most square grid, or the most cubic one."""
+    """Returns jax's options for a slice: the grid that is closest to a square or a cube."""
     axes, exponent = 2 if chip.name in _FLAT else 3, count.bit_length() - 1
     sizes = [2 ** ((exponent + i) // axes) for i in range(axes)]
     if count <= _ONE_HOST:  # its chips are in one plane

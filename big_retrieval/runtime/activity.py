@@ -96,7 +96,7 @@ def current() -> list[Note]:
 
 @contextlib.contextmanager
 def workers() -> Iterator[Path | None]:
-    """Returns a context of a folder in which worker processes `publish`; None if a disk is full."""
+    """Opens a folder in which worker processes `publish`; None if it cannot be created."""
     try:
         made = tempfile.TemporaryDirectory(prefix="reading-", ignore_cleanup_errors=True)
     except OSError:  # such as a full disk; the notes of workers then stay unknown
@@ -112,7 +112,7 @@ def workers() -> Iterator[Path | None]:
 
 
 def publish(path: str | os.PathLike[str]) -> None:
-    """Also writes all notes of this process into a new file, which outlives a killed process."""
+    """Writes all notes from now on also into a new file, which remains if the process is killed."""
     global _board
     _board = _Board(path)
 

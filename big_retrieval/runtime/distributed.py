@@ -60,7 +60,7 @@ def _count_and_index() -> tuple[int, int]:
 
 
 def barrier(name: str) -> None:
-    """Waits for all processes of the run; `place` is a name, the same on all processes."""
+    """Waits for all processes of the run; `name` must be the same on all of them."""
     from jax.experimental import multihost_utils
 
     multihost_utils.sync_global_devices(name)

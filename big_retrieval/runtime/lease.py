@@ -1,8 +1,8 @@
 """A lease: a small file that names the process that owns an output, on any file system.
 
 File systems of clusters (NFS, Lustre, mounted buckets) often have no working `flock`. A lease needs
-only files that are created exclusively, renamed, and read again. The file holds the owner and a
-counter that the owner raises every few seconds. This module reads and changes the file;
+only exclusive creation, renaming and reading of files. The file contains the owner and a counter
+that the owner increments every few seconds. This module reads and changes the file;
 `big_retrieval.runtime.locks` decides when, and writes the messages.
 """
 
@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Literal
 
 SIZE = 512  # bytes; constant, so that renewing the file in place never makes it shorter
-LEASE = 60.0  # seconds without a heartbeat after which the process of another machine is gone
-LOOK = 1.0  # seconds between two looks at another's lease
+LEASE = 60.0  # seconds without a heartbeat after which a remote process counts as gone
+LOOK = 1.0  # seconds between two checks of another process's lease
 Liveness = Literal["alive", "gone", "unknown"]
 State = Literal["free", "alive", "gone", "undecided"]
 
@@ -76,9 +76,9 @@ def this_process() -> Owner:
 
 
 def liveness(owner: Owner | None) -> Liveness:
-    """Returns if an owner's process runs, as far as the kernel of this machine knows.
+    """Returns the state of an owner's process, by the kernel of this machine.
 
-    Processes of other machines or containers are "unknown", and so is an unreadable owner.
+    It is "unknown" for processes of other machines or containers, and for a damaged lease (None).
     """
     if owner is None or not owner.boot or not owner.began:
         return "unknown"
@@ -98,8 +98,8 @@ def liveness(owner: Owner | None) -> Liveness:
 
 def process_status(pid: int) -> tuple[str, str]:
     """Returns state, such as "T", and start time of a process by Linux's kernel, or ("", "")."""
-    # The name of the command, in brackets, may contain anything. After it come the fields from 3
-    # on: 3 is the state, 22 the start.
+    # The command's name, in parentheses, may contain any character. After it, the fields begin with
+    # number 3, the state; number 22 is the start time.
     fields = _content(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return (fields[0], fields[19]) if len(fields) > 19 else ("", "")
 
@@ -135,7 +135,7 @@ class Observer:
         return parse(self.content)
 
     def look(self) -> State:
-        """Returns the state of the owner now; after "undecided", look again later."""
+        """Reads the lease and returns the state of its owner; call again later if "undecided"."""
         now, before, last_owner = self._clock(), self.content, self.owner
         self.content = read_lease(self.path)
         if self.content is None:
@@ -192,10 +192,10 @@ class Lease:
         return owner is not None and owner.token == self.owner.token
 
     def renew(self) -> bool | None:
-        """Raises the counter in the file; returns as `is_ours`, and changes no other lease.
+        """Increments the counter in the file if it holds this lease; returns `is_ours`.
 
-        The file is written in place: renaming a new one over it would overwrite the lease of a
-        process that took it over in the same moment.
+        The file is written in place: renaming a new file over it could overwrite the lease of a
+        process that has just taken the output over.
         """
         renewed = replace(self.owner, heartbeats=self.owner.heartbeats + 1, time=time.time())
         try:
@@ -221,7 +221,7 @@ class Lease:
         except FileNotFoundError:
             return False
         current = self._aside.read_bytes()
-        if current != content:  # it goes back, unless there is a new one already
+        if current != content:  # changed: put it back, unless a new lease exists
             try:
                 os.link(self._aside, path)
             except FileExistsError:
@@ -245,8 +245,8 @@ def _create_exclusively(path: Path, content: bytes) -> bool:
     try:
         with open(descriptor, "wb") as file:
             file.write(content)
-    except OSError:  # a full disk takes the name but not the content
-        # A bucket may report only now that another machine was quicker; that lease must stay.
+    except OSError:  # a full disk creates the name without the content
+        # A bucket may report only now that another machine has created the file, which must stay.
         if parse(read_lease(path)) is None:
             path.unlink(missing_ok=True)
         raise

@@ -4,10 +4,10 @@
         ...  # only this process writes into the folder
 
 A second process ends with an error message, or waits. It takes over the lock of a process that is
-gone. The kernel of this machine reports if a local process is gone. A remote process is gone if its
-lease (`runtime/lease.py`) was not renewed for `LEASE` seconds of the waiting process's clock. An
-owner that was suspended for longer notices the loss before its next heartbeat, or in `check`, and
-must not write any more.
+gone. The kernel of this machine reports if a local process is gone. A remote process counts as gone
+if its lease (`runtime/lease.py`) does not change while another process waits for `LEASE` seconds.
+An owner that was suspended for longer notices the loss before its next heartbeat, or in `check`,
+and must not write any more.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from big_retrieval.runtime.lease import LEASE, LOOK, Lease, Observer, Owner
 HEARTBEAT = 5.0  # seconds between two heartbeats
 TICK = 1.0  # maximum seconds until an owner notices that it was suspended
 HELD = "held"
-# Unlike the monotonic clock, this one runs while the machine is suspended; Linux has it.
+# A clock that also runs while the machine is suspended (Linux only), else the monotonic clock.
 _AWAKE = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _held: list["Lock"] = []
 log = logging.getLogger(__name__)
@@ -133,7 +133,7 @@ class Lock:
             elif state == "alive" and not self._wait:
                 return in_use(self._of, whose, self._flag)
             elif state == "alive":
-                if self._waited >= LOOK:  # most writers of tables need less
+                if self._waited >= LOOK:  # shorter waits, as for tables of a sweep, are not logged
                     self._log_once(f"waiting for {whose}, which uses {self._of}", owner)
                 return ""
             elif state == "undecided":
@@ -148,8 +148,9 @@ class Lock:
     def _clear(self, stale: Observer) -> bool:
         """Removes a stale lock; returns False if another process does it or has done it."""
         content = stale.content or b""
-        # Only one process may remove a lock that several found stale: the others would remove the
-        # new owner's. That right is another lease, named after the content of the stale one.
+        # Several processes may find a lock stale, but only one may remove it: the others would
+        # remove the lock of the next owner. The right to remove it is another lease, named after
+        # the content of the stale lock.
         name = hashlib.sha256(content).hexdigest()[:12]
         right = Lease(stale.path.with_name(f"{stale.path.name}.{name}"))
         if right.create():
@@ -193,7 +194,7 @@ class Lock:
 
     def _verify(self, *, renew: bool) -> None:
         """Notices a lost lock, and renews the lease if `renew`."""
-        if os.getpid() != self._lease.owner.pid:  # a fork, whose copy of the guard may be taken
+        if os.getpid() != self._lease.owner.pid:  # a fork, where the guard may stay locked
             return
         with self._guard:
             if self._closed.is_set():
@@ -201,10 +202,10 @@ class Lock:
             now = time.clock_gettime(_AWAKE)
             try:
                 ours = self._lease.renew() if renew else self._lease.is_ours()
-                # Whoever lacks the file while its lease cannot have run out lost it by a mistake.
+                # No process takes over such a young lease: the file was deleted by mistake.
                 if ours is None and now - self._renewed < LEASE / 2:
                     ours = self._lease.create()
-            except OSError as error:  # a disk that is full or away; the owner is still the owner
+            except OSError as error:  # a full or missing disk does not end the ownership
                 if renew and now - self._renewed >= LEASE / 2:
                     text = (
                         f"{self._path} was not renewed for {LEASE / 2:.0f} s ({error.strerror}); "

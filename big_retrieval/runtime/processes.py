@@ -20,7 +20,7 @@ from big_retrieval.runtime.lease import process_status
 
 GRACE = 10.0  # seconds between SIGTERM and SIGKILL; jax.distributed swallows the first
 POLL = 0.1  # seconds
-PATIENCE = 3.0  # seconds for the cause to end after the processes that ended because of it
+PATIENCE = 3.0  # seconds to wait for the failed process, if others ended first because of it
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class LaunchOptions:
 def variables(
     options: LaunchOptions, process_index: int, port: int, env: Mapping[str, str]
 ) -> dict[str, str]:
-    """Returns the variables of process `number`, in addition to the environment `env`."""
+    """Returns the variables of a process to add to, or replace in, the environment `env`."""
     out = {"PYTHONUNBUFFERED": "1"}
     if options.processes > 1:
         out["JAX_COORDINATOR_ADDRESS"] = f"127.0.0.1:{port}"
@@ -141,7 +141,7 @@ class ProcessGroup:
             process.wait()
 
     def close(self) -> None:
-        """Kills all processes, and shows the rest of the first one's output."""
+        """Kills all processes, and shows the remaining output of the first one."""
         self.kill()
         self.show()
         self._first_log.close()
@@ -170,7 +170,7 @@ def watch(group: ProcessGroup, signals: Signals) -> tuple[int, ...]:
             seen = seen or time.monotonic()
             failed = tuple(code for code in codes if code)
             if set(failed) != {RETRYABLE} or time.monotonic() - seen > PATIENCE:
-                first = failed  # later failures of other processes follow from these
+                first = failed  # they cause the later failures
                 deadline = time.monotonic() + GRACE
                 _log_failures(group, codes)
                 group.terminate()

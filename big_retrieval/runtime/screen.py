@@ -19,7 +19,7 @@ import sys
 from typing import Any, TextIO
 
 GONE = (errno.EPIPE, errno.ECONNRESET, errno.ESHUTDOWN)
-# Not matched: tabs, line ends, and the carriage return that begins or ends a line to overwrite.
+# Not matched: tabs, line ends, and a carriage return at the start or end, which overwrites a line.
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|(?<!^)\r(?!\n|\Z)")
 _closed: set[int] = set()  # file descriptors whose reader has gone away
 
@@ -122,7 +122,8 @@ def _guarded(stream: Any, descriptor: int, log: bool) -> TextIO:
 def _open_missing() -> None:
     """Opens the null device for closed standard streams (`>&-`).
 
-    Otherwise the next opened file, perhaps a checkpoint, gets a stream's number and its text.
+    Otherwise, the next opened file, such as a checkpoint, would get the stream's descriptor, and
+    printed text would go into this file.
     """
     for descriptor in range(3):
         try:

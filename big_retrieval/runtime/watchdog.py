@@ -2,8 +2,9 @@
 
 A collective operation waits for all processes. If one process hangs (in a file system, a data
 worker, a device), all wait forever. Each process therefore exits if its count of finished work
-(`runtime.activity`) does not grow. Files in the shared run folder show which process is late; the
-key-value store of jax.distributed has no public interface and ends with process 0.
+(`runtime.activity`) does not grow. Heartbeat files in the shared run folder show which process is
+late. The key-value store of jax.distributed is no alternative: it has no public interface and ends
+with process 0.
 """
 
 import contextlib
@@ -41,7 +42,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """State of one process at a time."""
+    """State of one process at one point in time."""
 
     process: int
     beats: int  # `Progress.beats`
@@ -67,7 +68,7 @@ class Watchdog:
         processes: int = 1,
         end: Callable[[str], Any] = distributed.end,
     ) -> None:
-        """Starts no thread yet; `end` logs a message and does not return."""
+        """Starts no thread yet. `end` must log its message and end the process."""
         self._folder = workdir / "heartbeats"
         self._hang_after = hang_after  # seconds; 0 disables
         self._process, self._processes = process, processes
@@ -96,7 +97,7 @@ class Watchdog:
         if self._processes > 1 and exc[0] is None:
             with contextlib.suppress(OSError):
                 _file(self._folder, self._process).unlink(missing_ok=True)
-                self._folder.rmdir()  # the last one succeeds
+                self._folder.rmdir()  # succeeds in the last process
 
     def late(self) -> str:
         """Returns the processes that delay the run, as part of a message."""
@@ -104,10 +105,10 @@ class Watchdog:
             return f"in {self._now().place}"
         beats = _within(READING, lambda: read(self._folder)) or {}
         beats = {k: beat for k, beat in beats.items() if k < self._processes}
-        # The present by the clock of the other processes' files.
+        # The current time, by the clock that dates the files of the other processes.
         now = max((beat.time for beat in beats.values()), default=time.time())
         beats[self._process] = replace(self._now(), time=now)
-        # A shared file system shows a file late, but hardly by half of the waited time.
+        # A shared file system may show a file late, but hardly by half of the waiting time.
         fresh = max(3 * self._period(), self._silent / 2)
         return late_processes(beats, self._processes, fresh)
 
@@ -117,7 +118,7 @@ class Watchdog:
         return Heartbeat(self._process, beats, step, place, time.time())
 
     def _period(self) -> float:
-        """Seconds between heartbeats; few enough writes for many processes."""
+        """Returns the seconds between heartbeats: 1 to 5, as many processes share a file system."""
         return min(5.0, max(TICK, self._hang_after / 60)) if self._hang_after else 5.0
 
     def _watch(self) -> None:
@@ -187,7 +188,7 @@ def late_processes(beats: Mapping[int, Heartbeat], processes: int, fresh: float)
     """Returns the processes that the others wait for, as part of a message.
 
     Args:
-      beats: last heartbeats by process; the latest is from now.
+      beats: last heartbeats by process; the latest one sets the current time.
       fresh: maximum age in seconds of a heartbeat of a live process.
     """
     now, max_beats = max(b.time for b in beats.values()), max(b.beats for b in beats.values())

@@ -28,7 +28,7 @@ def term_axis() -> str | None:
 
 
 def pad_terms(x: jax.Array, axis: str | None, value: float = 0, lanes: int = 1) -> jax.Array:
-    """Pads [..., V] to a multiple of `lanes` terms on every device of a mesh axis, if any."""
+    """Pads V so that every device of a mesh axis, if any, has a multiple of `lanes` terms."""
     devices = 1 if axis is None else jax.sharding.get_abstract_mesh().shape[axis]
     padding = -x.shape[-1] % (lanes * devices)
     widths = [(0, 0)] * (x.ndim - 1) + [(0, padding)]
@@ -61,9 +61,10 @@ def by_rows(function: Callable[..., Any], *arrays: Any) -> Any:
 
 
 def strongest(embeddings: jax.Array, top_k: int) -> jax.Array:
-    """Returns the largest terms of each row of [n, V], int32 [n, top_k]; the lower of equal terms.
+    """Returns the `top_k` terms with the largest values of each row [n, V], int32 [n, top_k].
 
-    If terms are sharded, every device sends only its `top_k` largest terms.
+    Values descend; among equal values, the lower term is first. If terms are sharded, every device
+    sends only its `top_k` largest terms.
     """
     if not top_k:
         return jnp.zeros((len(embeddings), 0), jnp.int32)

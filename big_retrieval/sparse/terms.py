@@ -129,8 +129,8 @@ def terms_of(rule: str, words: Words) -> Terms:
 def terms_of_size(rule: str, size: int) -> Terms:
     """Returns as many terms as a rule selects, with arbitrary ids, for plans without a tokenizer.
 
-    The count is exact for `all`, for first ids and for BERT's uncased vocabulary. Otherwise it
-    includes all ids, which is slightly too large.
+    The count is exact for `all`, for rules such as `1000-` and for BERT's uncased vocabulary.
+    Otherwise it includes all ids, which is slightly too many.
     """
     match = _FROM.fullmatch(rule)
     first = int(match[1]) if match else 0

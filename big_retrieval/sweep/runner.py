@@ -54,7 +54,7 @@ class _Screen:
 
 
 def run_all(runs: Sequence[SweepRun], tables: Callable[[], str]) -> int:
-    """Runs what is not finished, in order, and calls `tables` before and after each run.
+    """Runs all unfinished runs in order; calls `tables` at the start and after each run.
 
     Returns:
       The exit status: 0 if all runs are finished, 128 + n after signal n, 2 if all unfinished runs
@@ -169,7 +169,7 @@ class _RunProcess:
             self.process.terminate()
 
     def outcome(self, screen: _Screen, head: str) -> Outcome:
-        """Prints and returns how the process ended."""
+        """Prints and returns the outcome of the process."""
         status, lines = self.process.returncode, self.last_lines()
         took = duration(time.monotonic() - self._begin)
         if read_results(self._run) is not None:

@@ -35,11 +35,12 @@ from big_retrieval.io.space import write_error
 from big_retrieval.runtime import locks
 
 log = logging.getLogger(__name__)
-# Seconds that Orbax waits for a save, by a clock that may jump. The watchdog ends a hanging save.
+# Orbax's timeout of a save in seconds: never, because its clock may jump. The watchdog ends a save
+# that hangs.
 PATIENCE = 10**9
-# Minimum bytes of a part of a replicated array that one device writes. The loop waits while Orbax
-# cuts arrays into parts: every shape compiles a program, which runs at every save. (120 arrays of a
-# few KB on 8 virtual devices: 3 s at the first save, 0.4 s at others; uncut, 0.1 s.)
+# Minimum bytes of a part of a replicated array that one device writes. Cutting arrays into parts
+# delays training: Orbax compiles a program per shape and runs it at every save. (120 arrays of a
+# few KB on 8 virtual devices: 3 s at the first save, 0.4 s at later ones; without cuts, 0.1 s.)
 SMALLEST_PART = 1 << 16
 
 
@@ -255,7 +256,7 @@ class Checkpoints:
 
 
 def write_model(model: TrainedModel, folder: Path) -> None:
-    """Writes a model as checkpoint 0 of a folder, in the form of a run's checkpoints.
+    """Writes a model as checkpoint 0 of a folder, in the format of a run's checkpoints.
 
     Raises:
       UserError: the folder cannot be written.

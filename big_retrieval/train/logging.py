@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class Alarms:
-    """Logs a warning when it begins to hold, and then after every `REPEAT` logged steps."""
+    """Logs a warning when it first applies, and again after every `REPEAT` logged steps."""
 
     REPEAT = 50
 

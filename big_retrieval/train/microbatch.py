@@ -5,10 +5,10 @@ differentiable function: a loop over slices keeps only their representations, an
 encodes each slice again before computing its gradient. The loss sees the representations of the
 whole batch, so it keeps all negatives; a sum of the losses of slices would lose them.
 
-On a mesh with several groups along `data`, each group loops over its own slices (`shard_map`), adds
-the gradients of its slices in float32, and the groups exchange one sum per step. Batch statistics
-are computed over all groups, so models with batch norms use a loop under automatic sharding, which
-reduces the gradients of every slice. See `batch_stats` in a tower's configuration.
+On a mesh with several groups of devices along `data`, each group loops over its own slices
+(`shard_map`) and adds their gradients in float32. The groups then exchange one sum per step. Batch
+statistics need all groups, so models with batch norms loop under automatic sharding, where every
+slice exchanges its gradients. See `batch_stats` in a tower's configuration.
 """
 
 import functools
@@ -48,15 +48,16 @@ def in_slices(
     that no row moves to another device.
 
     Args:
-      encode: function of (params, shared, arrays [b, ...]) that returns arrays [b, ...], row by
-        row, and common arrays without rows, of which the mean over slices is returned.
+      encode: function (params, shared, arrays [b, ...]) -> (arrays [b, ...], common arrays without
+        an axis of rows). The result has the mean of the common arrays over the slices.
       shared: arrays that every slice reads; they have no gradient.
       microbatch: rows of a slice, over all devices; None, or B, for the whole batch at once.
       has_common: False if `encode` returns no common arrays, and no row depends on other rows of
-        its slice. Required for one sum of gradients per step.
+        its slice. Only then, groups exchange one sum of gradients per step.
 
     Raises:
-      UserError: the slices do not divide the batch, or the devices a slice.
+      UserError: slices do not divide the batch, or the groups of rows on the mesh do not divide a
+        slice.
     """
     (batch_size,) = {x.shape[0] for x in jax.tree.leaves(rows)}
     if microbatch is None or microbatch == batch_size:
@@ -70,7 +71,7 @@ def in_slices(
     count = batch_size // microbatch
     if auto_axes().get(GROUPS, 1) > 1 and not has_common:
         return _in_groups(encode, count, params, shared, rows)
-    # Inside a loop nothing can be shared between the two passes, so no barrier is needed.
+    # XLA cannot merge the two passes of a loop, so `jax.checkpoint` needs no barrier against it.
     once = jax.checkpoint(encode, prevent_cse=False)
     out, common = jax.lax.map(lambda part: once(params, shared, part), _split(rows, count))
     return _join(out), jax.tree.map(lambda x: jnp.mean(x, axis=0), common)
@@ -78,7 +79,7 @@ def in_slices(
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _in_groups(encode: Encode[Any, Any], count: int, params: Any, shared: Any, rows: Any) -> Any:
-    """`in_slices` with `count` slices per group; the derivative is written outside `shard_map`."""
+    """Computes `in_slices` with `count` slices per group; `_backward` is its derivative."""
     return _forward(encode, count, params, shared, rows)[0]
 
 
@@ -183,7 +184,7 @@ def _join(tree: Any) -> Any:
 
 
 def _on_rows(x: jax.Array, axis: int = 1) -> jax.Array:
-    """Keeps an array, e.g. [slices, microbatch, ...], sharded over devices by its axis of rows."""
+    """Shards the axis of rows, e.g. of [slices, microbatch, ...], over the devices."""
     axes = auto_axes()
     if not axes:
         return x

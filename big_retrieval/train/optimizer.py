@@ -5,7 +5,7 @@ Names are the paths of the parameter tree joined by slashes, e.g. `image/layers_
 Parameters with one update rule that are trained in the same phases share a state, a *partition*.
 States have the same structure in all phases, so that a checkpoint fits each phase. Parameters that
 no phase trains have no state. A phase that freezes a partition does not change its state, including
-its count of steps: Adam's first step of a parameter is its first training step.
+its count of steps. Adam's bias correction therefore starts with a parameter's first training step.
 """
 
 import dataclasses

@@ -134,11 +134,12 @@ def title(span: Span) -> str:
 def make_schedule(
     config: Schedule, stop: int, start: int = 0, timeline: Timeline | None = None
 ) -> Rate:
-    """Returns the learning-rate factor by finished steps, between 0 and 1, of steps start to stop.
+    """Returns the learning-rate factor, 0 to 1, as a function of finished steps, start to stop.
 
-    The warm-up rises linearly from 0 to 1. The body runs from the end of the warm-up to `stop`. The
-    cool-down goes linearly from the body's value at its start to `end`. Warm-up and cool-down are
-    clipped to the length. If the factor changes with the epoch, `timeline` is required.
+    The warm-up rises linearly from 0 to 1. The curve of `config.type` runs from the end of the
+    warm-up to `stop`. The cool-down goes linearly from the value of the curve at its start to
+    `end`. Warm-up and cool-down are clipped to the length. If the factor changes with the epoch,
+    `timeline` is required.
     """
     total = stop - start
     warmup = min(config.warmup_steps, total)

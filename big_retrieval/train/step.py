@@ -31,10 +31,10 @@ LOGGED = frozenset((
     "steps", "evaluated_step", "seconds", "devices", "parameter_count", "resumed_from",
 ))  # fmt: skip
 # XLA options by platform of the mesh.
-# TPU: products with sharded operands are not cut into loops that pass pieces from chip to chip.
-# On v5e-16, the loops made a step with fsdp=16 take 3.5 times the cycles and one with fsdp=4 and
-# tensor=4 take 1.3 times: each piece is too small for the matrix unit. Without fsdp there are no
-# such loops, and the option changes nothing. The value is in MiB: larger products are cut.
+# TPU: the option prevents that XLA computes a product with sharded operands in a loop, which passes
+# pieces from chip to chip. On v5e-16, such loops took 3.5 times the cycles per step with fsdp=16,
+# and 1.3 times with fsdp=4 and tensor=4: each piece is too small for the matrix unit. Without fsdp,
+# XLA uses no such loops. The value is in MiB: only larger products are computed in loops.
 #
 # Options for asynchronous all-reduces on TPU (async_collective_fusion_fuse_all_reduce,
 # data_parallel_all_reduce_opt) left every all-reduce of a step synchronous. On GPU, at least 92%
@@ -63,7 +63,7 @@ def make_loss(
     """Returns a function of (params, batch, key, batch_stats, step, multipliers, logged).
 
     The function returns (loss, ((metrics, L of constraints), batch_stats)). Running averages of
-    batch norms move once, by the mean over all slices of `microbatch` rows.
+    batch norms are updated once, by the mean over all slices of `microbatch` rows.
     """
     modules = objective.modules()
 
@@ -105,7 +105,7 @@ def _encode(
     shared: tuple[jax.Array, Any],
     part: tuple[Any, Any, jax.Array],
 ) -> tuple[Reps, Any]:
-    """Returns embeddings of `part` with the outputs of modules, and moved running averages."""
+    """Returns embeddings of `part` with the outputs of modules, and updated running averages."""
     (key, batch_stats), (fields, negatives, rows) = shared, part
     stats, of_losses = of_model(batch_stats), batch_stats.get("losses", {})
     apply = functools.partial(_apply, key, model, of_model(params), stats)
@@ -126,7 +126,7 @@ def _encode(
 def _encode_negatives(
     apply: Callable[..., Any], negatives: Any, rows: jax.Array, count: int
 ) -> Reps:
-    """Returns embeddings of hard negatives, arrays [b, K, ...]; running averages do not move."""
+    """Returns embeddings of hard negatives, arrays [b, K, ...]; running averages stay the same."""
     (k,) = {x.shape[1] for x in jax.tree.leaves(negatives)}
     # Dropout depends on the row index, so that slices draw the same as the whole batch. Indices of
     # negatives follow the `count` rows of the batch.
@@ -140,7 +140,7 @@ def _encode_negatives(
 def _apply(
     key: jax.Array, module: Any, params: Any, stats: Any, *inputs: Any, rows: Any
 ) -> tuple[Any, Any]:
-    """Returns a module's output in training, and its moved running averages."""
+    """Returns a module's output in training, and its updated running averages."""
     variables = {"params": params, "batch_stats": stats}
     options: Any = {"rngs": {"dropout": key}, "mutable": ["batch_stats"]}
     out, moved = module.apply(variables, *inputs, train=True, rows=rows, **options)

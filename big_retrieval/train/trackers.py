@@ -20,7 +20,7 @@ from big_retrieval.report.numbers import is_number
 from big_retrieval.report.settings import flat
 from big_retrieval.train.tracking import OpenTracker, TrackedRun
 
-WANDB_SECONDS = 20.0  # for W&B's server to answer, at the start and at the end
+WANDB_SECONDS = 20.0  # timeout of W&B's server, at the start and at the end
 MLFLOW_PARAMS = 100  # parameters per request to MLflow
 MLFLOW_CHARACTERS = 500  # maximum length of a parameter's value in MLflow
 
@@ -252,7 +252,7 @@ class _MlflowRun:
 
 
 def _allowed_name(name: str) -> str:
-    """Returns a name that MLflow allows: R_at_1 for R@1, and underscores for other characters."""
+    """Returns a name that MLflow allows: R_at_1 for R@1, "_" for other forbidden characters."""
     return re.sub(r"[^\w\-./: ]", "_", name.replace("@", "_at_"), flags=re.ASCII)
 
 

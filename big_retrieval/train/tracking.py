@@ -22,14 +22,14 @@ from big_retrieval.report.numbers import is_number
 
 ROWS = 1000  # maximum number of rows that wait for a tracker
 RETRY = 60.0  # seconds until a tracker that failed is opened again
-PATIENCE = 3.0  # seconds of waiting at the end of a run until a log line
+PATIENCE = 3.0  # seconds that the end of a run waits for a tracker before it logs that
 
 log = logging.getLogger(__name__)
 Row = tuple[int, Mapping[str, Any], bool]  # step, values, True for the results
 
 
 class TrackedRun:
-    """Description of a run for one tracker, and the tracker's memory in the run folder.
+    """Description of a run for one tracker, and the tracker's ids in the run folder.
 
     Attributes:
       entry: name of the tracker in `config.trackers`.
@@ -51,7 +51,10 @@ class TrackedRun:
         self._has_file = bool(seen)
 
     def known_id(self, project: str) -> str | None:
-        """Returns the run's id in a project of a server; None if the project lacks the run."""
+        """Returns the run's id in a project of a server.
+
+        None if the project lacks the run; all numbers then count as not yet written.
+        """
         saved = self._read().get(self.entry) if self._has_file else None
         if saved is not None and saved["place"] == project:
             return saved["id"]
@@ -66,7 +69,7 @@ class TrackedRun:
         self._has_file = True
 
     def new_numbers(self, step: int, values: Mapping[str, Any]) -> dict[str, float]:
-        """Returns the numbers that earlier starts of the run did not write at this step or later.
+        """Returns the numbers that the run has not written for this step or a later one.
 
         A resumed run repeats the steps since its last checkpoint.
         """
