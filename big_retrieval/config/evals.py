@@ -68,9 +68,9 @@ class Evaluator(Part):
 
 
 def once(method: Callable[[Any, "EvaluatorContext"], T]) -> Callable[[Any, "EvaluatorContext"], T]:
-    """Decorator of an evaluator's `method(self, context)`: the first call computes the value.
+    """Decorator that caches the value of an evaluator's `method(self, context)` in the context.
 
-    Later calls with the same evaluator and context return it, so it must not depend on the weights.
+    Later calls return the value of the first call, so it must not depend on the weights.
     """
 
     @functools.wraps(method)

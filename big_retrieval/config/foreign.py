@@ -12,13 +12,13 @@ from big_retrieval.errors import PluginNeeded
 
 @dataclass(frozen=True)
 class Foreign:
-    """A part of a saved run whose file is not imported: it keeps its keys and does no work."""
+    """A part of a saved run whose file is not imported; it has keys, but its methods raise."""
 
     saved_form: Mapping[str, Any]  # keys and values
     plugin: Plugin
     path: str  # in the configuration, for messages
     side: ClassVar[str] = "target"  # a foreign field of another side stops the loading
-    graded: ClassVar[bool] = True  # unknown, so that ranking it raises an error with the file
+    graded: ClassVar[bool] = True  # unknown; True: a ranking reads it and raises
 
     @property
     def type(self) -> Any:

@@ -45,7 +45,7 @@ class Topology(Part):
         """
 
     def numbers_per_score(self, shape: tuple[int, ...]) -> int:
-        """Returns the number of values that `score` holds per score, for embeddings of a shape."""
+        """Returns the number of values that `score` stores per score, for embeddings of a shape."""
         return 1
 
     def combine(

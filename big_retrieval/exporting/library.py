@@ -62,7 +62,7 @@ def ask(jobs: Sequence[Job], python: str) -> list[Answer]:
 
 
 def _run(python: str, script: Path, seconds: float) -> Answer:
-    """Runs the process to its end; returns the answer of jobs that it does not reach."""
+    """Runs the process; returns the answer for jobs that it does not finish."""
     variables = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     # transformers copies the modules of folders there.
     variables["HF_MODULES_CACHE"] = str(script.parent / "modules")

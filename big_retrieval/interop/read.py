@@ -52,7 +52,7 @@ def read(path: str) -> CheckpointContents:
 def locate(path: str) -> tuple[Path | None, str]:
     """Returns the file or folder of a path or of a name on the hub, and its name for messages.
 
-    None instead of a file for the name of a published file.
+    The path is None for the name of a published file.
     """
     if not path:
         raise UserError("The path of the weights is empty. Give a file, a folder or a hub name.")

@@ -1,7 +1,6 @@
 """Tables of text towers and of masked-language heads; see `names`.
 
-A masked-language head uses the tower's word table. If it has a table, the table is a copy or,
-rarely, another one.
+A masked-language head uses the tower's word table. If it has its own table, this is usually a copy.
 """
 
 from dataclasses import dataclass

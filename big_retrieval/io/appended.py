@@ -14,7 +14,7 @@ class AppendedFile:
     """Writes parts into `<file>.partial`, which is renamed when it is complete.
 
     `<file>.partial.json` has `determines`, the bytes of the parts, and the notes of the last part
-    (`noted`, {} without a part). On resume, the rest of the file is cut off.
+    (`noted`, {} without a part). On resume, bytes after the last complete part are cut off.
 
     Args:
       determines: all inputs that determine the content, for JSON. On resume with the same values,

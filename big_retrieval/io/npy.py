@@ -38,7 +38,7 @@ def header(dtype: Any, shape: tuple[int, ...]) -> bytes:
 
 
 class ArrayWriter:
-    """A new .npy file to append `rows` of a `shape` to; () for numbers."""
+    """Writer of a new .npy file, row by row; `shape` is the shape of a row, () for numbers."""
 
     def __init__(self, path: Path, dtype: Any, shape: tuple[int, ...] = ()):
         self._dtype, self.shape, self.rows = np.dtype(dtype), shape, 0
@@ -50,7 +50,7 @@ class ArrayWriter:
         rows = np.ascontiguousarray(rows, self._dtype)
         if rows.shape[1:] != self.shape:
             raise ValueError(f"rows of shape {rows.shape[1:]} in a file of {self.shape}")
-        self._file.write(rows.data)  # unlike `tofile`, its errors have a number
+        self._file.write(rows.data)  # unlike errors of `tofile`, its errors have an errno
         self.rows += len(rows)
 
     def close(self) -> None:

@@ -80,7 +80,7 @@ class Objective:
                 assert multipliers is not None
                 limited[name] = value
                 summand = constraint.penalty(loss.constraint, multipliers[name], value)
-            else:  # a factor of 1 is exact, too, but changes the program
+            else:  # a factor of 1 would change the program, though not the value
                 summand = value if loss.weight == 1 else loss.weight * value
             summands.append(summand)
             prefix = self._prefix(name)

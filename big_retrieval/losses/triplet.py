@@ -140,11 +140,14 @@ class Hardest(Reduction):
 
 @dataclass(frozen=True)
 class Hinges(Reduction):
-    """Sum over the negatives of a row of [margin + logit - score of its pair]+.
+    """Sum over the negatives of a row of max(0, margin + logit - score of its pair).
 
-    The weight of a row (`SideRows.weight`) is the score of its pair, without gradient. Finished:
-    `cost`, the sum; `count`, the number of hinges above 0, and `best`, the largest negative, both
-    without gradient.
+    The weight of a row (`SideRows.weight`) is the score of its pair, without gradient.
+
+    Finished statistics:
+      `cost`: the sum.
+      `count`: number of terms above 0, without gradient.
+      `best`: largest logit of a negative, without gradient.
     """
 
     margin: float

@@ -34,7 +34,7 @@ def choose_kernel(
     dropout: float = 0.0,
     bias: jax.Array | None = None,
 ) -> Kernel:
-    """Returns how the traced program computes attention of [B, L, W].
+    """Returns the kernel with which the traced program computes attention of [B, L, W].
 
     Args:
       choice: the key `attention` of a tower; "kernel" is an error if no kernel can compute it.
@@ -101,7 +101,7 @@ class Attention(nn.Module):
         Args:
           mask: [B or 1, L], true (or not 0) at the keys that count; None for all. With a `kernel`
             other than "plain", only the first keys of a row may be true. A row without keys gives
-            finite values without meaning.
+            arbitrary finite values.
           bias: added to the scores, broadcast to [B, H, L, L]; None for nothing.
         """
         width = x.shape[-1]

@@ -74,8 +74,8 @@ def normalise(
     """Normalizes channels of x [B, ..., C] by their batch statistics, in float32 or wider.
 
     "Batch Normalization: Accelerating Deep Network Training by Reducing Internal Covariate Shift".
-    The derivative is written out because it needs x as its only large array. The returned mean and
-    variance have no gradient.
+    The derivative is written by hand, so that x is the only large array that it stores. The
+    returned mean and variance have no gradient.
 
     Args:
       present: bool [B], the rows in the statistics, at least one; None for all.

@@ -13,7 +13,8 @@ from big_retrieval.config import Tower
 def traced_flops(function: Callable[..., Any], *args: Any) -> int:
     """Returns the operations of a function; a multiplication with its addition counts as two.
 
-    A scan counts as often as it runs, a loop of unknown length once, a branch as the largest one.
+    A scan counts once per iteration, a loop of unknown length once, and a conditional as its
+    largest branch.
     """
     return _program_flops(jax.make_jaxpr(function)(*args).jaxpr)
 
@@ -55,7 +56,7 @@ def without_kernels(tower: Tower) -> Tower:
 
 
 def by_depth(tower: Tower, count: Callable[[Tower], int]) -> int:
-    """Returns `count(tower)`; counts two of equal layers, as each further one adds the same."""
+    """Returns `count(tower)`, extrapolated from one and two layers if all layers are equal."""
     one, two = tower.at_depth(1), tower.at_depth(2)
     if one is None or two is None:
         return count(tower)

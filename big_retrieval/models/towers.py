@@ -26,7 +26,7 @@ class RetrievalModel(nn.Module):
     fields: Mapping[str, Field]
     topology: TopologyKey
     vocab_size: int  # rows of the text towers' word tables, unless their config sets it
-    # field with a lexical head that it does not share -> word pieces that are its terms
+    # field that owns a lexical head -> word pieces that are the terms of the head
     terms: Mapping[str, Terms] = dataclasses.field(default_factory=dict)
     dtype: Any = jnp.float32  # of the computations; parameters are float32
     keep_raw: bool = False  # return raw embeddings, for losses with another topology than the run
@@ -141,7 +141,7 @@ def _flops(model: RetrievalModel, names: tuple[str, ...], backward: bool) -> int
 
 
 def make_model(config: Config, vocab_size: int, words: Words | None = None) -> RetrievalModel:
-    """Returns the model of a checked config; without `words`, terms have the right number only."""
+    """Returns the model of a checked config; without `words`, only the number of terms is right."""
     losses = config.losses.values()
     return RetrievalModel(
         towers=config.towers,

@@ -12,8 +12,8 @@ from big_retrieval.errors import UserError
 def fit_words(path: str, name: str, table: np.ndarray, tokenizer: Any) -> Fitted:
     """Returns a word table with the vectors of a file (`read_vectors`) for the words that it has.
 
-    If the file lacks a word, its bare spelling counts: without hyphens, full stops and apostrophes,
-    up to a slash.
+    Words that the file lacks are looked up again without hyphens, full stops and apostrophes, and
+    without the part from a slash on.
 
     Args:
       table: its random values [V, words].

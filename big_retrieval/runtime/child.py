@@ -28,7 +28,7 @@ def end_with(parent: int) -> None:
     """Ends this process when its parent, the process with the id `parent`, ends or has ended."""
     if not _kernel_kills():
         threading.Thread(target=watch, args=(parent,), daemon=True).start()
-    if os.getppid() != parent:  # it ended before the call of the kernel
+    if os.getppid() != parent:  # the parent ended before `_kernel_kills`
         os.kill(os.getpid(), signal.SIGKILL)
 
 

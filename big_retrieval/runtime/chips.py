@@ -12,8 +12,8 @@ from big_retrieval.errors import UserError
 
 GB, GIB, TERA = 1e9, 2**30, 1e12
 SUBLANES, LANES = 8, 128  # shape of a TPU's vector registers of 32-bit values
-# The rest is memory of drivers and libraries, and lost to fragmentation. On GPUs, jax takes 75% by
-# default (XLA_PYTHON_CLIENT_MEM_FRACTION).
+# Share of the memory for arrays. Drivers, libraries and fragmentation take the rest. On GPUs, jax
+# takes only 75% by default (XLA_PYTHON_CLIENT_MEM_FRACTION).
 USABLE = 0.92
 
 
@@ -30,7 +30,7 @@ class Chip:
     link: float | None = None  # bytes/s to other devices of its node or pod, in one direction
     network: float | None = None  # bytes/s to devices of other nodes, in one direction
     node: int = 8  # number of devices with fast links
-    clock: float | None = None  # Hz of a TPU, in which its compiler's cycles are counted
+    clock: float | None = None  # Hz of a TPU, whose compiler estimates cycles of this clock
 
     @property
     def usable(self) -> float:

@@ -25,8 +25,8 @@ def unwinding_on_sigterm() -> Iterator[None]:
         signal.signal(signal_number, signal.SIG_DFL)  # a fork, which has nothing to clean up
         signal.raise_signal(signal_number)
 
-    # Python drops an exception that a signal raises within a callback of its garbage collector, as
-    # jax has one, and continues. The signal is then sent once more.
+    # If the signal arrives in a callback of Python's garbage collector (jax has one), Python drops
+    # the exception and continues. The hook then sends the signal again.
     before = sys.unraisablehook
 
     def on_dropped(unraisable: Any) -> None:

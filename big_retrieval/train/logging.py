@@ -135,7 +135,7 @@ class Metrics:
     def write_curves(self, *, last: bool = False) -> None:
         """Rewrites curves.csv: a row per step, a column per metric.
 
-        Before the `last` call it waits until a tenth of the rows is new, as it reads all rows.
+        It reads all rows, so it does nothing until a tenth of the rows is new, or `last` is True.
         """
         if not self._active or not (last or self._rows > 1.1 * self._in_csv):
             return
@@ -199,7 +199,7 @@ def _rows_until(path: Path, last: int | None) -> tuple[list[dict[str, Any]], dic
     kept, newest, seen = [], 0, dict[str, int]()
     for row in read_rows(path):
         seen |= {name: max(row["step"], seen.get(name, 0)) for name in row}
-        # The final evaluation of an earlier step comes after later steps, and is repeated.
+        # Rows of an earlier step after later steps are a final evaluation, which is repeated.
         if last is not None and newest <= row["step"] <= last:
             kept.append(row)
             newest = row["step"]

@@ -53,7 +53,7 @@ class AdamP(UpdateRule):
     b1: ShareBelow1 = 0.9
     b2: ShareBelow1 = 0.999
     eps: Positive = 1e-8
-    # below this cosine, times sqrt(size), weights count as scale-invariant
+    # weights count as scale-invariant if |cosine| to their gradient is below delta / sqrt(size)
     delta: NotNegative = 0.1
     decay_ratio: NotNegative = 0.1  # factor of the weight decay of scale-invariant weights
     nesterov: bool = False
@@ -66,7 +66,7 @@ class AdamP(UpdateRule):
 @register("optimizer")
 @dataclass(frozen=True)
 class Sgd(UpdateRule):
-    """Gradient descent with momentum; the first step is as long as all others of its direction."""
+    """Gradient descent with momentum: m_t = momentum * m_{t-1} + gradient, without dampening."""
 
     type: Literal["sgd"] = "sgd"
     momentum: ShareBelow1 = 0.9  # 0 disables momentum and its state
