@@ -160,7 +160,7 @@ class Phase:
                 )
 
     def _check_start(self, config: "Config", path: str) -> Iterator[str]:
-        """Checks the start against the length of the run, if both have the same unit."""
+        """Checks the start against the length of the run; training does if their units differ."""
         if (self.start_step is None) == (self.start_epoch is None):
             both = self.start_step is not None
             wrong = "are both set; keep one of them" if both else "are not set; give one of them"

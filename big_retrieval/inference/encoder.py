@@ -35,7 +35,7 @@ MAX_BATCH = 1024  # a larger batch would be mostly padding in small evaluation s
 
 
 class Encoder:
-    """Encodes values of fields, and runs functions, on a mesh.
+    """Encoder of a model's fields on a mesh, which also runs other functions there (`map_rows`).
 
     All processes of the mesh make the same calls and get the same results.
 

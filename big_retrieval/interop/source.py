@@ -104,7 +104,7 @@ def understand(
             "the models that can be imported."
         )
     text = parts.get("text")
-    if text is not None and text.kind is MTOB_TEXT and "image" in parts:  # both have this many
+    if text is not None and text.kind is MTOB_TEXT and "image" in parts:  # equal numbers
         tokens = parts["image"].tower.class_tokens
         tower = dataclasses.replace(text.tower, class_tokens=tokens)
         parts["text"] = dataclasses.replace(text, tower=tower)

@@ -29,10 +29,10 @@ def write_bytes(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         replace(partial, path)
-    except OSError as error:  # the disk may be full: remove half of a file
+    except OSError as error:  # the disk may be full: remove the incomplete file
         with contextlib.suppress(OSError):
             partial.unlink()
-        error.filename = error.filename or os.fspath(path)  # errors of writing lack it
+        error.filename = error.filename or os.fspath(path)  # `write` does not set it
         raise
 
 

@@ -102,7 +102,7 @@ class RandomAccessFile:
 
 
 class MappedFile:
-    """Detects if a file that is mapped into memory was changed; call `check` before reading.
+    """Check for changes of a file that is mapped into memory; call `check` before reading.
 
     Reading a part that was cut off would end the process (SIGBUS).
     """

@@ -121,7 +121,7 @@ class PairBatch:
         return jnp.ones_like(positive) if weight is None else weight.astype(positive.dtype)
 
     def statistics(self, reduction: Reduction) -> tuple[dict[str, Any], jax.Array]:
-        """Returns statistics of the logits of non-positives, and the logits [B] of the positives.
+        """Returns statistics of all logits except the positives', and the positives' logits [B].
 
         The keys "query" and "document" have the finished statistics [B] of the reduction.
 

@@ -113,7 +113,7 @@ def _among(one: jax.Array | None, several: jax.Array | None) -> jax.Array | None
 
 
 class Reduction(Protocol):
-    """Computes statistics of rows from tiles, for a loss. All methods are pure.
+    """Computation of row statistics from tiles, for a loss. All methods are pure.
 
     The inherited `merge` and `merge_devices` take the maximum of `best`, which must exist, and the
     sum of every other statistic.

@@ -126,7 +126,7 @@ _attention.defvjp(_forward, _backward)
 
 
 def _specs(x: jax.Array, row: jax.Array | None) -> tuple[Any, Any, tuple[str, ...], Any]:
-    """Returns shardings of [B, L, W] and statistics [B, G, S, L], axes of heads, `row`'s sharding."""
+    """Returns shardings of [B, L, W] and statistics [B, G, S, L], axes of heads, and of `row`."""
     rows, heads = row_axes(x.shape[0]), logical_axes("heads")
     row_by = PartitionSpec(rows if row is not None and row.shape[0] > 1 else None)
     return PartitionSpec(rows, None, heads), PartitionSpec(rows, heads), heads, row_by
