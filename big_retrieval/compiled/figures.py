@@ -32,7 +32,7 @@ def memory_figures(compiled: Any) -> dict[str, int] | None:
 def program_figures(program: Program, schedules: Path | None = None) -> dict[str, Any]:
     """Returns cycles, kernels, traffic and large arrays of a program, for JSON.
 
-    Bytes are received by one device in a step; during `exposed_wire_bytes` it computes nothing.
+    One device receives `wire_bytes` per step, and computes nothing during `exposed_wire_bytes`.
     `cycles` are the compiler's estimate; `total_cycles` adds `kernel_cycles` (None without the
     folder of `schedules`) and `unestimated_cycles`.
     """

@@ -54,7 +54,7 @@ def clip_problems(model: Exported) -> Iterator[str]:
     image, text = (model.of(modality).head.dim for modality in TOWERS)
     if image != text:
         yield f"projections of {image} and {text} dimensions"
-    # One token's oblique embedding is a sphere's.
+    # With one class token, "oblique" equals "sphere".
     yield from unlike("config", model.config, {"topology": ("sphere", "oblique")})
 
 

@@ -14,7 +14,7 @@ from big_retrieval.interop.names import NameTable
 from big_retrieval.interop.source import Flat
 
 PROJECTION = {"type": "projection", "spheres": None}
-DENSE = ("sphere", "oblique", "inner")  # one token's oblique embedding is a sphere's
+DENSE = ("sphere", "oblique", "inner")  # with one token, "oblique" equals "sphere"
 
 
 @dataclass(frozen=True)

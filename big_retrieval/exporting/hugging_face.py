@@ -92,7 +92,7 @@ def _form(model: Exported) -> Form:
 
 
 def form_of(model: Exported) -> Form | None:
-    """Returns the architecture for a model's encoders; None if no architecture holds them."""
+    """Returns the architecture for a model's encoders; None if no architecture supports them."""
     if model.modalities == ["image", "text"]:
         return CLIP
     if model.modalities == ["text"]:
@@ -107,7 +107,7 @@ def form_of(model: Exported) -> Form | None:
 
 
 def several(model: Exported) -> str:
-    """Returns the problem of encoders that no folder can hold."""
+    """Returns the problem of encoders that do not fit into one folder."""
     if len(model.encodings) == 1:
         part = model.encodings[0]
         return f"config.fields.{part.name}.type {part.field.type!r} (only 'image' or 'text')"

@@ -1,4 +1,4 @@
-"""Weights from `config.init`, instead of random ones."""
+"""Initial weights from the checkpoints of `config.init`."""
 
 import dataclasses
 import functools
@@ -25,7 +25,7 @@ from big_retrieval.interop.source import (
 )
 
 MODEL = "model"  # name in config.init for all towers and the logit scale
-HEAD_KEYS = {  # head -> keys that must be the checkpoint's; activation and pooling of terms may not
+HEAD_KEYS = {  # head -> keys that must equal the checkpoint's; others, as pooling, may differ
     Lexical: ("tied", "transform", "use_bias", "epsilon"),
     Mlp: ("hidden", "dim", "activation"),
     Projection: ("dim",),

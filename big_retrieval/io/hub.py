@@ -17,7 +17,7 @@ def fetch(name: str, load: Callable[[bool], T], *, what: str, otherwise: str) ->
         try:
             return load(True)  # from the cache, without network
         except Exception:
-            # One request of few seconds: without network, `load` tries again for a minute.
+            # Fails within seconds without network, where `load` would retry for a minute.
             huggingface_hub.HfApi().model_info(name, timeout=SECONDS)
             return load(False)
     except Exception as error:  # no network, no such name, no permission: all are the user's

@@ -156,7 +156,7 @@ class RegionTransformerNetwork(nn.Module):
     def __call__(
         self, features: jax.Array, boxes: jax.Array, *, train: bool = False, rows: Any = None
     ) -> jax.Array:
-        """Features [B, R, F], boxes [B, R, 4] -> [B, R + 1, W] in `dtype`, first the full image."""
+        """Features [B, R, F], boxes [B, R, 4] -> [B, R + 1, W] in `dtype`; 0 is the full image."""
         spec = self.spec
         boxes = boxes.astype(wide(self.dtype))
         area = (boxes[..., 2:3] - boxes[..., :1]) * (boxes[..., 3:] - boxes[..., 1:2])

@@ -1,7 +1,7 @@
 """The convolutional tower: a residual network with batch norm, one vector per image.
 
-"Deep Residual Learning for Image Recognition", as in torchvision (v1.5): the 3 x 3 convolution of a
-bottleneck block has its stride. All arrays are [B, height, width, channels].
+"Deep Residual Learning for Image Recognition", as in torchvision (v1.5): the stride of a bottleneck
+block is in its 3 x 3 convolution. All arrays are [B, height, width, channels].
 """
 
 import dataclasses

@@ -27,8 +27,8 @@ class VocabularySize(NamedTuple):
 def vocabulary(config: Config) -> VocabularySize:
     """Returns the tokenizer's number of ids, as far as it is known before a run.
 
-    The first known of: the tokenizer's file, a tokenizer learned on generated data, the tower's
-    size, the published size of a name, the config's limit.
+    Uses the first that is known: the tokenizer's file, a tokenizer learned on generated data, the
+    tower's `vocab_size`, the published size for the tokenizer's name, the config's limit.
     """
     c = config.tokenizer
     towers = config.towers.values()

@@ -21,7 +21,7 @@ from big_retrieval.data.stores.ingest import VERSION
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.runtime import distributed
 
-# The names of fields have no dot.
+# Keys next to names of fields, which have no dot.
 ROWS, TEXTS, IMAGES = "config.data.rows", "config.data", "config.data.images"
 SAMPLED = 32  # records whose texts and image files are compared
 RESTART = "or start from scratch in another --workdir."

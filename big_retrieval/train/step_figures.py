@@ -46,10 +46,13 @@ def step_times(
         None make the times too short.
 
     Returns:
-      `compute`: seconds of `total_cycles`; `wire`: of all traffic at the data sheet's speed of the
-      links; `exposed_wire`: of the traffic during which nothing is computed; `step`: compute and
-      exposed wire, at least wire; `bound`: lower bound of the step. `mfu`: share of the bfloat16
-      peak that the towers' operations use in `step`; `compute_mfu`: in `compute`.
+      `compute`: seconds of `total_cycles`.
+      `wire`: seconds of all traffic, at the data sheet's speed of the links.
+      `exposed_wire`: seconds of the traffic during which nothing is computed.
+      `step`: `compute` + `exposed_wire`, at least `wire`.
+      `bound`: lower bound of the step.
+      `mfu`: share of the bfloat16 peak that the towers' operations use in `step`.
+      `compute_mfu`: the same share in `compute`.
     """
     out: dict[str, float | None] = dict.fromkeys(TIMES)
     if chip is None or chip.bfloat16 is None:

@@ -1,4 +1,4 @@
-"""Checks of keys that do not fit together: all in order, and checks of the run and its mesh.
+"""Checks that config keys fit together: their order, and the checks of the run and its mesh.
 
 Each check yields messages; the first one is raised. Checks need neither accelerator nor data, so
 that a mistake shows within a second.

@@ -127,7 +127,7 @@ def _same_terms(c: Config, heads: Mapping[str, Any]) -> Iterator[str]:
 
 
 def check_sides(c: Config) -> Iterator[str]:
-    """Checks that the fields of each side make an embedding, and that both can be compared."""
+    """Checks that each side has fields for an embedding, and that the sides can be compared."""
     for side in ("query", "document"):
         members = {name: c.fields[name] for name in c.side(side)}
         if not members:
