@@ -37,7 +37,7 @@ def _keys_named(name: str, argv: Sequence[str]) -> list[str]:
 
 
 def unexpected_word(word: str, max_words: int, command: str) -> str:
-    """Returns the error message for a word that is not a flag, after the `most` allowed words."""
+    """Returns the error message for a word that is not a flag, after `max_words` such words."""
     hint = "keys are set as --config.key=value"
     if max_words:
         hint = f"at most {max_words} such words are taken"

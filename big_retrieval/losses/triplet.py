@@ -5,8 +5,9 @@ Faghri et al., "VSE++: Improving Visual-Semantic Embeddings with Hard Negatives"
   L = sum_i [margin + max_j s(q_i, d_j) - s(q_i, d_i)]+
           + [margin + max_j s(q_j, d_i) - s(q_i, d_i)]+
 
-over all other rows j of the global batch; with all negatives, a sum over j before the bracket
-replaces max_j. Scores are computed tile by tile (`tiles.py`), without a matrix of all scores.
+over all other rows j of the global batch, with [x]+ = max(0, x). With all negatives, a sum over j
+before the bracket replaces max_j. Scores are computed tile by tile (`tiles.py`), without a matrix
+of all scores.
 """
 
 import dataclasses
@@ -65,7 +66,7 @@ class Triplet(PairLoss):
 
 
 def triplet_loss(config: Triplet, pairs: PairBatch) -> Result:
-    """Returns the loss [], the sum of both directions, and `accuracy`; a mean is weighted.
+    """Returns the loss [], over both directions, weighted by the pairs' weights, and metrics.
 
     `accuracy` is the share of rows whose pair scores above all negatives.
     """
