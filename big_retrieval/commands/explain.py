@@ -38,7 +38,7 @@ class ExplainOptions(OutputOptions, PluginOptions):
 class ItemOptions(ExplainOptions):
     text: Repeated = ()  # Text to explain
     image: Repeated = ()  # Image file to explain
-    with_: str | None = None  # Text or image file to compare each of them with
+    with_: str | None = None  # Text or image file to compare with every --text and --image
     patches: Repeated = ()  # Rows and columns of patches: r0:r1,c0:c1
     map: Repeated = ()  # Word to show at each patch of the images
     out: Path | None = None  # Folder of pictures and a page

@@ -6,7 +6,7 @@
 PATH is a weight file, a folder of open_clip, Hugging Face, timm or sentence-transformers, or a
 name on the hub. FOLDER then has the form of a run: `big_retrieval.load`, `config.init` and
 `big-retrieval evaluate --run=FOLDER` read it. --head=lexical makes a lexical encoder of a
-masked-language model; SPLADE models are lexical anyway. With --config=FILE the model takes the
+masked-language model; SPLADE models do not need it. With --config=FILE the model takes the
 names and columns of that config's fields, and its evaluators.
 """
 

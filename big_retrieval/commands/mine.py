@@ -10,7 +10,7 @@ to the query, have the text of a relevant document, contain an answer, or are th
 reads. Repeat a command that was stopped to resume it.
 
 --data is a folder in BEIR's form (relevant: at least 1) or a file in DPR's form, by default the
-config's `data`. For pairs, the documents are those of the pairs and of --documents (tab-separated
+config's `data`. For pairs, the documents come from the pairs and from --documents (tab-separated
 id, text and title, or JSON lines). The fields come from --config, or from the checkpoint; with
 --bm25 alone, they are `query`, `title` and `text`.
 """
@@ -95,5 +95,5 @@ def _data(options: MineOptions, config: "Config | None") -> "Source":
 
     if options.data:
         return source_of_path(options.data, options.split, options.duplicates)
-    assert config is not None  # `main` needs one of both
+    assert config is not None  # `main` requires --data or --config
     return config.data

@@ -4,9 +4,9 @@
         [--target=TARGET] [--field=NAME] [--python=PATH] [--license=NAME] [--private]
     big-retrieval push --folder=EXPORT --to=OWNER/NAME [--private]
 
-The hub is Hugging Face, or the one that HF_ENDPOINT names; `hf auth login` or HF_TOKEN gives it
-your account. TARGET is a library as in `big-retrieval export`, by default the first one that can
-hold the model. --folder uploads an export that exists. Afterwards `big-retrieval import` and
+The hub is Hugging Face, or the hub that HF_ENDPOINT names. Log in with `hf auth login`, or set
+HF_TOKEN. TARGET is a library as in `big-retrieval export`, by default the first one that supports
+the model. --folder uploads an export that exists. Afterwards `big-retrieval import` and
 `big_retrieval.import_model` read OWNER/NAME.
 """
 

@@ -40,7 +40,7 @@ class Collective(NamedTuple):
     # size of the result on one device per run, without the padding of TPU tiles
     bytes: int
     trips: int  # product of the trip counts of the loops around it; an unknown count is 1
-    group: int  # number of devices that take part together
+    group: int  # number of devices that exchange data with each other
     # True if the device computes between an asynchronous start and end: a product, convolution or
     # kernel, or operations with at least as many bytes. It need not hide the whole transfer.
     overlapped: bool = False

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from big_retrieval.config.run import Config
 
 PATH = "config.optimizer"
-SAME = "same"  # type of a schedule or rule: the one of the phase or the run
+SAME = "same"  # type of a schedule or rule: the same as in the phase or the run
 BatchStats = Literal["tower", "update", "batch", "running"]
 
 

@@ -40,7 +40,7 @@ def note_argument(given: bool) -> None:
 
 
 def runlocal(c: Editable, keep_data: bool | None = None) -> Editable:
-    """Shrinks a config to what two CPU cores train in about a minute, through the same code.
+    """Shrinks a config so that two CPU cores train it in about a minute, with the same code.
 
     The structure stays (towers, class tokens, topology, losses, kind of schedule). Sizes shrink,
     and computation is in float32 without dropout. Generated scenes replace the data, unless the

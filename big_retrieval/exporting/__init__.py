@@ -1,6 +1,6 @@
 """Trained models as folders that other libraries open, with a certificate.
 
-`TARGETS` has the names of the libraries, without importing what writes their folders.
+`TARGETS` has the names of the libraries, without importing the modules that write their folders.
 """
 
 # --to -> the class that writes the folder, in a module of this package.

@@ -19,7 +19,7 @@ from jax.sharding import Mesh
 
 TOKENS = 1024  # per batch of texts on a CPU
 SIDE = 224  # pixels
-IMAGES = 8  # of SIDE x SIDE pixels per batch on a CPU; more of smaller ones
+IMAGES = 8  # images of SIDE x SIDE pixels per batch on a CPU; more if they are smaller
 BLOCK = 4096  # texts that are tokenized together and share batches
 MAX_PROGRAMS = 16  # per call, plus one for the longest texts
 FEW = (1, 4)  # rows of smaller batches

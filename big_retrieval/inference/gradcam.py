@@ -95,7 +95,7 @@ def obstacle(model: RetrievalModel, text: str, image: str) -> str:
 def program(model: RetrievalModel, text: str, image: str) -> Callable[[Any, Arrays], GradCam]:
     """Compiles the function (variables, arrays of both fields) -> `GradCam` of a model.
 
-    It takes the model's variables, whatever its `scan`, `remat` and `attention` are.
+    The function takes the variables of a model with any `scan`, `remat` and `attention`.
     """
     # Attention kernels would pad the activations.
     keys: Any = {"scan": False, "remat": "none", "attention": "plain"}
@@ -169,7 +169,7 @@ def _scores(
 
     Args:
       layers: locations of the activations of the text and the image field, in this order.
-      deltas: zeros [n, L', W] to add to the activations; their gradients are those of activations.
+      deltas: zeros [n, L', W] to add to the activations. The gradients of both are equal.
 
     Returns:
       Whole score and scores of pairs of class tokens, [n, 1 + M]; activations [n, L', W] by field.

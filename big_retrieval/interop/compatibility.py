@@ -13,7 +13,7 @@ from big_retrieval.data.text.tokenizers import load_tokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.interop.source import CheckpointContents, CheckpointTower
 
-ADDS = {  # attribute that only adds parameters -> one of them
+ADDS = {  # attribute that only adds parameters -> one added parameter
     "norm_first": "ln_pre/scale",
     "patch_bias": "patch_embedding/bias",
     "final_norm": "ln_final/scale",

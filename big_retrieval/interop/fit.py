@@ -17,7 +17,8 @@ from big_retrieval.config.towers import Fitted
 from big_retrieval.errors import UserError
 from big_retrieval.interop.source import CheckpointTower
 
-NOISE = 0.02  # of copied class tokens, as a share of the table's deviation: equal ones stay equal
+# Noise of copied class tokens, as a share of the table's deviation. Without it, copies stay equal.
+NOISE = 0.02
 
 
 @functools.singledispatch

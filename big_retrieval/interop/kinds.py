@@ -25,7 +25,7 @@ class Kind:
     # Head of two layers (`config.Mlp` with GELU) that may replace the projection.
     mlp: tuple[NameEntry, ...] = ()
     prefixes: tuple[str, ...] = ("",)  # possible prefixes of all names
-    # Attributes of the tower; settings files may change those of `usual`.
+    # Attributes of the tower; settings files may change only `usual`.
     fixed: Mapping[str, Any] = field(default_factory=dict)
     usual: Mapping[str, Any] = field(default_factory=dict)
     head_width: int | None = 64  # None if a settings file must give the heads

@@ -18,7 +18,7 @@ def as_lexical(
     Args:
       source: the checkpoint; unchanged if its head is lexical already.
       activation: activation of the lexical head.
-      top_k: number of terms that its gate keeps, the largest ones; None for all.
+      top_k: number of largest terms that its gate keeps; None for all.
 
     Raises:
       UserError: the head is missing or incomplete.

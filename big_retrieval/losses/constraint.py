@@ -27,7 +27,7 @@ def start(config: Constraint) -> Multiplier:
     """Returns the state of a multiplier before the first step.
 
     float32 []: `raw` and `momentum`. int32 []: `steps`, the number of updates; `violations`, the
-    number of steps with L above the bound; `violated_for`, the latest of them in a row.
+    number of steps with L above the bound; `violated_for`, the latest such steps in a row.
     """
     counts = ("steps", "violations", "violated_for")
     raw = jnp.asarray(config.start, jnp.float32)

@@ -53,7 +53,8 @@ class Contrastive(PairLoss):
     type: Literal["contrastive"] = "contrastive"
     # divisor of the sum of weighted losses: the sum of weights, or the number of rows (GCL, Eq. 4)
     divide_by: Literal["weights", "rows"] = "weights"
-    # with several fields per side: of their average, of every pair of them, or the sum of both
+    # with several fields per side: "average": of their averages; "pairs": of every pair of fields,
+    # added up; "all": the sum of both
     terms: Terms = "all"
     directions: Literal["both", "query"] = "both"  # query: only of queries over documents
     sparsity: Sparsity = field(default_factory=Sparsity)  # of lexical representations

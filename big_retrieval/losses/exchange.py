@@ -132,7 +132,7 @@ def _local_forward(sweep: TileSweep, scales: Scales, sides: Sides) -> tuple[dict
 
 
 def _around(sweep: TileSweep, hop: Callable[..., Any], start: Any) -> Any:
-    """Runs `hop` once around the ring; in a loop, as unrolled hops would all be held at once."""
+    """Runs `hop` once around the ring, in a loop: unrolled hops would all need memory at once."""
     return jax.lax.fori_loop(0, sweep.devices, hop, start) if sweep.devices > 1 else hop(0, start)
 
 

@@ -1,4 +1,4 @@
-"""Loop over layers that stores gradients in the order in which it computes them.
+"""Loop over layers whose backward pass stores gradients in the order of their computation.
 
 The transpose of `lax.scan` writes the gradients of the parameters from the last layer to the first,
 and XLA for TPUs sets these arrays to zero before: 2% of the forward and backward pass of 32 images

@@ -140,8 +140,8 @@ class LexicalHead(nn.Module):
     """
 
     spec: Lexical
-    # word-piece ids of the V terms. A tied head reads these rows of the word table; consecutive
-    # ones need no look-up
+    # word-piece ids of the V terms. A tied head reads these rows of the word table, without look-up
+    # if they are consecutive
     terms: Sequence[int]
     block: int | None = None  # `block` and `backward`: see `max_pool`
     backward: Backward = "auto"

@@ -32,7 +32,7 @@ class PoolingInputs:
 
 @dataclasses.dataclass(frozen=True)
 class Max:
-    """The largest logit; of several equal ones, the first position gets the full gradient.
+    """The largest logit. Among equal logits, the first position gets the full gradient.
 
     `forward` returns the pooled block [B, C], and an array [B, C], or None, for `backward`.
     `backward` returns the gradients of sum(g * pooled) for g [B, C], and adds `d_hidden` to the

@@ -178,7 +178,7 @@ def run_layers(
 
     Args:
       module: Linen module with the attributes `spec` (`Layers`) and `dtype`.
-      mask: `mask`, `rows` and `bias` are those of `Attention`, the same in every layer.
+      mask: as in `Attention`, like `rows` and `bias`; the same in every layer.
     """
     spec, length = module.spec, x.shape[1]
     rate = spec.dropout if train else 0.0

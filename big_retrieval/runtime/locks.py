@@ -51,7 +51,7 @@ def in_use(of: Path | str, owner: Owner | str, flag: str) -> str:
 
 
 class Lock:
-    """The right to write to one output; a context in which this process has it.
+    """Exclusive right to write to one output, which this process has inside of this context.
 
     Args:
       path: the lock's file, see `in_folder` and `beside`.

@@ -122,7 +122,7 @@ class Watchdog:
         return min(5.0, max(TICK, self._hang_after / 60)) if self._hang_after else 5.0
 
     def _watch(self) -> None:
-        """Reads the count until it does not grow for too long."""
+        """Reads the count of beats; ends the process if it has not grown for too long."""
         tick = min(TICK, self._hang_after / 10)
         last, before, longest, warned, starting = 0, time.monotonic(), 0.0, False, 0.0
         patience = max(START, 2 * self._hang_after)

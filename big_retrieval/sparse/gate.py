@@ -74,7 +74,7 @@ def bag_of_words(bow: jax.Array, normalise: bool = False) -> SparseRows:
 
 
 def to_dense(rows: SparseRows, width: int) -> jax.Array:
-    """Converts sparse rows to dense ones, [n, V]."""
+    """Converts sparse rows to dense rows [n, V]."""
     return sharded.wide(sharded.dense_locally, width, rows.values, rows.terms)
 
 

@@ -3,7 +3,7 @@
 Rows are sharded over the axes data and fsdp, terms over tensor. XLA would gather all rows to select
 terms: it does not know that rows are independent, or that the largest terms of a row are among the
 largest terms of its shards. These functions therefore define the work of each device. Gradients are
-defined outside `shard_map`, which thus never transposes a collective.
+defined outside of `shard_map`, so that JAX never transposes a collective.
 """
 
 import functools

@@ -39,7 +39,7 @@ class Checked:
 
 
 def check_all(sweep: Sweep, runs: Sequence[SweepRun]) -> None:
-    """Checks the configurations of runs, also against the saved ones of finished runs.
+    """Checks the configurations of runs, and compares finished runs with their saved ones.
 
     Raises:
       UserError: a run is wrong; the message names the run, and the key or file.

@@ -203,7 +203,7 @@ class Checkpoints:
                 durable.remove(path)
 
     def newest(self) -> int | None:
-        """Returns the newest intact step, equal on all processes; moves damaged ones aside."""
+        """Returns the newest intact step, equal on all processes; moves damaged steps aside."""
         return self._first_intact(lambda steps: steps[::-1])
 
     def best(self) -> int | None:

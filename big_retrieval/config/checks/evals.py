@@ -60,7 +60,7 @@ def metrics_of_all(c: Config) -> list[str]:
     ranked: list[Any] = [ev for ev in c.evals.values() if ev.traffic > 0]
     if not ranked:
         return names
-    prefixes = [""]  # field weightings of documents that all of them have
+    prefixes = [""]  # weightings of document fields that all rankings have
     for name in ranked[0].documents:
         prefixes += [f"{name}/"] if all(name in ev.documents for ev in ranked) else []
     common = [m for m in ranked[0].metrics if all(m in ev.metrics for ev in ranked)]
