@@ -1,8 +1,8 @@
 """Contrastive retrieval models in JAX/Flax: pretrain, evaluate, search, explain, export.
 
-`load` opens a finished run or a checkpoint folder for use, `import_model` a model of another
-library, `export` writes one for another library, and `push` uploads such an export. Training starts
-from the command line (`python -m big_retrieval.main`) or from `big_retrieval.train.loop.train`.
+`load` opens a finished run or a checkpoint folder, and `import_model` a model of another library.
+`export` writes a model for another library, and `push` uploads the export. Training starts from the
+command line (`python -m big_retrieval.main`) or from `big_retrieval.train.loop.train`.
 """
 
 import importlib

@@ -1,8 +1,15 @@
 """The types that all packages exchange: `Batch`, the input of a model, and `Reps`, its output.
 
-Letters in shape comments have the same meaning everywhere: B global batch, b rows on one process or
-device, L positions, D width, V vocabulary columns, M class tokens (sub-spheres), N dimensions of
-one sub-sphere, H heads, C rows or columns of a tile.
+Letters in shape comments have the same meaning everywhere:
+
+    B     rows of the global batch; b: rows on one process or device
+    L     positions (tokens, patches)
+    D, W  width of vectors
+    V     vocabulary columns (terms)
+    M     class tokens, or sub-spheres
+    N     dimensions of one sub-sphere
+    H     attention heads
+    C     rows or columns of a tile
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
 """The commands of `big-retrieval`, with one module per command.
 
-A module has `main`, which takes the command's options, a dataclass (`cli/options.py`); or ACTIONS,
-a dictionary of such functions by the first word of the command line. LOG = True states that the
-results are files and the output only reports progress.
+A module has the function `main`, which takes a dataclass of options (`cli/options.py`), or ACTIONS:
+such functions by the first word of the command line. LOG = True states that the results are files
+and the output only reports progress.
 """
 
 import difflib

@@ -1,7 +1,7 @@
 """Configuration of a run: one typed tree of defaults, with type and meaning of every key.
 
-The root is `Config` (`run.py`). Config files change the tree in its ConfigDict form (`recipe.py`);
-`load` returns the typed form that all other code reads; `checks/` rejects keys that do not fit
+The root is `Config` (`run.py`). Config files change the tree in its ConfigDict form (`recipe.py`).
+`load` returns the typed form, which all other code reads. `checks/` rejects keys that do not fit
 together.
 """
 

@@ -67,7 +67,7 @@ class Loss(Part):
         """Returns a Linen module that exists in training only, such as a decoder, or None.
 
         It is called as `module(reps, fields, train=bool, rows=int32 [b])` with the embeddings and
-        fields of b rows and returns arrays [b, ...], which the loss reads as `context.output`. Its
+        fields of b rows. It returns arrays [b, ...], which the loss reads as `context.output`. Its
         parameters are `losses/<name>/...`. It works row by row, because `config.microbatch` slices
         the batch; `__call__` compares rows.
         """

@@ -171,9 +171,9 @@ def load(raw: Any) -> Config:
 def load_saved(raw: Any) -> Config:
     """Returns the typed form of a saved config.json; missing keys get their defaults.
 
-    If the file of a user's source, loss, evaluator, update rule, tracker or target is not imported,
-    the part becomes a `foreign.Foreign`, because the model works without it. Other users' parts
-    raise PluginNeeded.
+    User-defined sources, losses, evaluators, update rules, trackers and targets become a
+    `foreign.Foreign` if their file is not imported: the model works without them. Other
+    user-defined parts raise PluginNeeded.
     """
     return _typed(raw, functools.partial(_foreign, raw))
 

@@ -91,9 +91,9 @@ class Encoder:
         Args:
           batches: this process's rows, from `data.pipeline.eval_batches`.
           layer: a name that the tower sows, such as "embedding" (after positions and norm) or
-            "final" (after the last norm); or the index of a layer, -1 for the last one; or None for
-            a dictionary of "embedding" and "final", if the tower has them, and of the layers "0",
-            "1", ...
+            "final" (after the last norm). An integer is the index of a layer, -1 the last layer.
+            None returns a dictionary of all: "embedding" and "final", if the tower has them, and
+            "0", "1", ...
 
         Returns:
           Activations [n, ...] (for transformers [n, L, W], with the padding of texts), and their

@@ -1,9 +1,9 @@
 """Files, folders and renames that survive a power loss.
 
-A file that was written but not synced (`fsync`) may be missing, empty, or cut short after a power
-loss, even if a later file is complete. The content of a file and the names in a folder are synced
-separately; a rename changes the folders of both names. File systems that cannot sync a folder
-(network mounts, Windows) are accepted. A file that cannot be synced is always an error.
+After a power loss, a file that was not synced (`fsync`) may be missing, empty or cut short, even
+if a file that was written later is complete. The content of a file and the names in a folder are
+synced separately; a rename changes the folders of both names. File systems that cannot sync a
+folder (network mounts, Windows) are accepted. A file that cannot be synced is always an error.
 """
 
 import contextlib

@@ -8,8 +8,8 @@ by PyTorch's SGD with momentum, whose first step is not dampened:
   m_1 = g_1,    m_t = momentum * m_{t-1} + (1 - dampening) * g_t,    raw_t = raw_{t-1} + rate * m_t
 
 The loss reads lambda = clip(raw, min, max). The gradient of the raw value is g even outside of the
-range ("straight-through"), so the raw value may leave the range and needs steps to return, unless
-`projected` clips it.
+range ("straight-through"). The raw value may therefore leave the range, and needs steps to return,
+unless `projected` clips it.
 """
 
 from collections.abc import Iterator, Mapping

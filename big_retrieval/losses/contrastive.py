@@ -117,10 +117,13 @@ def contrastive_loss(
     H is the cross-entropy; the target t is 1 for the positive. Extra negatives are further columns
     of the first softmax. The sides may change places, e.g. for negatives among the queries.
 
-    If two different pairs have the same query or the same document, the query of one with the
-    document of the other is a false negative by id. "keep": it counts as a negative, as in the
-    papers. "mask": it is left out of the denominators. "positives": the target is shared among all
-    positives of a row: t_ij is proportional to w of the pair that (query_i, document_j) equals.
+    If two pairs have the same query or the same document, the query of one pair with the document
+    of the other is a false negative by id. Values of `false_negatives`:
+
+    * "keep": it counts as a negative, as in the papers.
+    * "mask": it is left out of the denominators.
+    * "positives": all positives of a row share the target. t_ij is proportional to w of the pair
+      that (query_i, document_j) equals.
 
     Args:
       divide_by: sum of w over the present pairs, or the number of valid rows (GCL, Eq. 4).

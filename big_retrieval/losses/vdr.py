@@ -13,7 +13,7 @@ Devices exchange them in sparse form if that is smaller.
 
 The contrastive mask (section 3.3) distributes the terms that are active in no query of the batch
 among its rows: row b of B gets every such term v with v mod B = b. These terms become active in the
-query of row b (the gate is G OR mask) and inactive in its document, so that every term has at least
+query of row b (the gate is G OR mask) and inactive in its document. Every term then has at least
 one positive in each batch. In SCE(V_q, bow_p), the sides change places. `shared_out` logs the
 number of these terms: almost 0 with hundreds of active terms per query and thousands of rows.
 """

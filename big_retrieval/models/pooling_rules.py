@@ -1,9 +1,13 @@
 """Rules that pool a block of vocabulary logits over the positions, and their derivatives.
 
 Max pooling saves the positions of the maxima, one small integer for each of [B, V]. Its derivative
-has two forms: "sparse" gathers and adds the rows of the maxima, O(B V D) operations without a
-product over L, which suits CPUs; "dense" rebuilds the tile of a block from the positions and
-multiplies, which suits matrix units. Mean pooling computes its tiles again.
+has two forms:
+
+* "sparse" gathers and adds the rows of the maxima: O(B V D) operations without a product over L,
+  which suits CPUs.
+* "dense" rebuilds the tile of a block from the positions and multiplies, which suits matrix units.
+
+Mean pooling computes its tiles again.
 """
 
 import dataclasses

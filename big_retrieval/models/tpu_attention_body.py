@@ -101,8 +101,8 @@ def forward_rows(x_ref: Any, *refs: Any, spec: Spec, size: int) -> None:
     """Computes values and statistics of a block [R, L, 3 N] of the joint product.
 
     Args:
-      *refs: the block of additions to the scores, if any, values [R, L, N] and statistics [R, 1, S,
-        L]: for each head the maximum and the inverse sum.
+      *refs: the block of additions to the scores, if any; then the outputs: values [R, L, N], and
+        statistics [R, 1, S, L], for each head the maximum and the inverse sum.
     """
     *row_refs, y_ref, stats_ref = refs
 
@@ -144,8 +144,8 @@ def backward_rows(
       x_ref: the block [R, L, 3 N].
       stats_ref: see `forward_rows`.
       dy_ref: gradients of the values [R, L, N].
-      *refs: the block of additions to the scores, if any, the gradients [R, L, 3 N], and their sum
-        over all rows so far [8, 3 N], the same in each of the 8 rows.
+      *refs: the block of additions to the scores, if any; then the outputs: gradients [R, L, 3 N],
+        and their sum over all rows so far, [8, 3 N] with 8 equal rows.
     """
     *row_refs, dx_ref, db_ref = refs
     n = dy_ref.shape[2]

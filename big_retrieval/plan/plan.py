@@ -1,7 +1,7 @@
 """Memory and cost of a run, before any of its arrays is allocated.
 
-The training step is compiled ahead of time with abstract arrays, for this machine's devices or for
-targets of a compiler that is installed without them (`targets`). Memory, cycles and traffic are the
+The training step is compiled ahead of time with abstract arrays. The devices are this machine's, or
+targets of an installed compiler that need not exist (`targets`). Memory, cycles and traffic are the
 compiler's figures. Without a compiler, the plan has only figures from shapes and tracing.
 """
 
