@@ -52,8 +52,8 @@ class Loader:
 
     threads: AtLeast1 = 2
     workers: AtLeast0 = 0  # processes; 0 for threads only
-    prefetch: AtLeast1 = 4  # batches
-    decoder: Literal["pillow", "opencv"] = "pillow"  # opencv: faster, other pixels
+    prefetch: AtLeast1 = 4  # number of batches to prepare ahead
+    decoder: Literal["pillow", "opencv"] = "pillow"  # opencv is faster; its pixels differ
     reduced: bool = True  # decode JPEG files at half, a quarter, ... if that is large enough
     max_damaged: Share = 0.01  # share of damaged records that ends a run
 

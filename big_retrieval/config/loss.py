@@ -25,12 +25,12 @@ class Constraint:
     """
 
     bound: Positive | None = None  # upper bound of L; None for no constraint
-    start: float = 1.0  # of lambda
-    min: float = 0.0  # lambda in the loss is never below,
-    max: float | None = 100.0  # nor above these
-    rate: Positive = 5e-3  # of the ascent
+    start: float = 1.0  # initial value of lambda
+    min: float = 0.0  # minimum of lambda in the loss
+    max: float | None = 100.0  # maximum of lambda in the loss; None for no maximum
+    rate: Positive = 5e-3  # learning rate of the ascent of lambda
     momentum: ShareBelow1 = 0.9
-    dampening: ShareBelow1 = 0.9  # of the gradient's share in the momentum; the first step has none
+    dampening: ShareBelow1 = 0.9  # damps gradients in the momentum, except the first one
     # False: the raw value of lambda is clipped only where the loss reads it, and may run beyond
     # its range (as the paper's authors do); True: it is clipped after each step
     projected: bool = False
@@ -48,7 +48,7 @@ class Loss(Part):
     """Base class of losses, whose methods are pure; see `Part`."""
 
     kind: ClassVar[str] = "loss"
-    weight: Positive = 1.0  # in the sum of all losses; to leave a loss out, remove it
+    weight: Positive = 1.0  # factor in the sum of all losses; to leave a loss out, remove it
     constraint: Constraint = field(default_factory=Constraint)
 
     @abc.abstractmethod

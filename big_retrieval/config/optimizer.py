@@ -49,11 +49,11 @@ class Schedule:
 
     # "same" in a group or a phase keeps the schedule of the run
     type: Literal["cosine", "linear", "rsqrt", "constant", "same"] = "cosine"
-    warmup_steps: AtLeast0 = 0  # linear from 0
+    warmup_steps: AtLeast0 = 0  # length of the linear rise from 0
     cooldown_steps: AtLeast0 = 0  # linear to `end` at the end of the run
     end: Share = 0.0  # share of the peak that cosine, linear and the cool-down end at
     floor: float = 0.0  # lowest share after the warm-up
-    timescale: AtLeast1 = 10_000  # of rsqrt, in steps
+    timescale: AtLeast1 = 10_000  # timescale of "rsqrt" in steps
     interval: Literal["step", "epoch"] = "step"  # how often the share changes
 
     def check(self, path: str) -> Iterator[str]:
@@ -78,13 +78,13 @@ class ParameterGroup:
     pattern: str = ""  # regular expression over names such as image/layers_3/mlp/fc1/kernel
     order: int = 0  # lower values first; two groups of equal order must not share a parameter
     frozen: bool = False  # never trained, without optimizer state
-    lr: Positive | None = None  # None for the rate of the phase or the run
+    lr: Positive | None = None  # learning rate; None for the phase's or the run's
     lr_factor: NotNegative = 1.0  # times the rate of the phase or the run
     schedule: Schedule = field(default_factory=_same_schedule)  # over the whole run
     rule: UpdateRule = field(default_factory=Same)
     weight_decay: NotNegative | None = None  # None for the run's
     decay_vectors: bool = False  # decay biases, norms, scalars, class and position tables, too
-    clip: bool = True  # `clip_norm` counts and scales its gradient
+    clip: bool = True  # include its gradient in the norm and the scaling of `clip_norm`
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
         yield from self.rule.check(config, f"{path}.rule")
@@ -120,9 +120,9 @@ class Phase:
     lr: Positive | None = None  # None for the run's
     schedule: Schedule = field(default_factory=_same_schedule)
     groups: dict[str, GroupRate] = field(default_factory=dict)  # by names of `optimizer.groups`
-    # Batch norms use the batch and update their running averages ("update") or keep them ("batch"),
-    # or use the running averages and keep them ("running"); "tower" follows `frozen_stats` of their
-    # tower or head.
+    # statistics of batch norms: "update": of the batch, which updates the running averages; "batch":
+    # of the batch, without update; "running": running averages, without update; "tower": as
+    # `frozen_stats` of the tower or head
     batch_stats: BatchStats = "tower"
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
@@ -197,7 +197,7 @@ class Ema:
     """An exponential moving average of the parameters, which evaluators and exports use."""
 
     type: Literal["ema"] = "ema"
-    decay: ShareBelow1 = 0.999  # of the average, per step
+    decay: ShareBelow1 = 0.999  # share of the average that remains after a step
     # decay at step t is min(decay, (1 + t) / (10 + t)), so that short runs forget their start
     warmup: bool = True
 
@@ -224,9 +224,9 @@ class Optimizer:
     rule: UpdateRule = field(default_factory=default("optimizer", "adamw"))
     lr: Positive = 1e-3
     schedule: Schedule = field(default_factory=Schedule)
-    # of matrices; never of biases, norms, scalars, class and position tables
+    # weight decay of matrices; biases, norms, scalars, class and position tables have none
     weight_decay: NotNegative = 0.1
-    clip_norm: Positive | None = 1.0  # of the whole gradient
+    clip_norm: Positive | None = 1.0  # maximum norm of the whole gradient; None for no clipping
     groups: dict[str, ParameterGroup] = field(default_factory=dict)
     phases: dict[str, Phase] = field(default_factory=dict)
     averaging: NoAveraging | Ema | Swa = field(default_factory=NoAveraging)

@@ -35,8 +35,8 @@ class Mesh:
 class Profile:
     """Steps whose trace is written to the folder profile of the run folder."""
 
-    first: AtLeast0 = 0  # 0 disables
-    last: AtLeast0 = 0  # 0 for the fourth step after the first
+    first: AtLeast0 = 0  # first traced step; 0 disables
+    last: AtLeast0 = 0  # last traced step; 0 traces five steps
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class Init:
     """File with the initial weights of a tower."""
 
     path: str = ""  # file, folder, or a name on the hub
-    tower: str = ""  # in a checkpoint with several towers; empty for the same modality
-    head: bool = True  # also load the head after it, if the checkpoint has one of the kind
+    tower: str = ""  # name of the checkpoint's tower; empty for the same modality
+    head: bool = True  # also load the head, if the checkpoint has one of the same kind
     fresh: tuple[str, ...] = ()  # parameters (patterns such as ln_final/*) that the file may lack
     skip: tuple[str, ...] = ()  # parameters of the file (patterns) to leave out
     first_layers: bool = False  # if the file has more layers than the tower, load the first ones
@@ -60,7 +60,7 @@ class Config:
     total_examples: AtLeast1 | None = None
     total_epochs: Positive | None = None
     stop_after: Steps | None = None  # save and exit after this step, with the schedule unchanged
-    batch_size: Steps = 256  # global
+    batch_size: Steps = 256  # rows of the global batch
     # rows of the batch that are encoded at a time; same loss and gradient
     microbatch: AtLeast1 | None = None
     log_every: Steps = 10
@@ -75,11 +75,11 @@ class Config:
         default_factory=lambda: {"tensorboard": registry.default("tracker", "tensorboard")()}
     )
     profile: Profile = field(default_factory=Profile)
-    best_metric: str = ""  # its best checkpoint is kept in addition to the newest two
+    best_metric: str = ""  # metric whose best checkpoint is kept, too; empty for none
     best_mode: Literal["max", "min"] = "max"
     # checkpoint of the final evaluation, results.json and the report
     final_weights: Literal["last", "best"] = "last"
-    dtype: Literal["float32", "bfloat16"] = "bfloat16"  # of the towers' computations
+    dtype: Literal["float32", "bfloat16"] = "bfloat16"  # type of the towers' computations
     mesh: Mesh = field(default_factory=Mesh)
     towers: dict[str, Tower] = field(default_factory=dict)
     fields: dict[str, Field] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class Config:
     # score of embeddings: the type of a topology, or the group of its keys if it has some
     topology: TopologyKey = "sphere"
     labels: PairLabels = field(default_factory=PairLabels)
-    losses: dict[str, Loss] = field(  # added up
+    losses: dict[str, Loss] = field(  # losses, added up with their weights
         default_factory=lambda: {"main": registry.default("loss", "contrastive")()}
     )
     optimizer: Optimizer = field(default_factory=Optimizer)

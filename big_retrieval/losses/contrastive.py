@@ -57,7 +57,7 @@ class Contrastive(PairLoss):
     # added up; "all": the sum of both
     terms: Terms = "all"
     directions: Literal["both", "query"] = "both"  # query: only of queries over documents
-    sparsity: Sparsity = field(default_factory=Sparsity)  # of lexical representations
+    sparsity: Sparsity = field(default_factory=Sparsity)  # regularizer of lexical representations
 
     def check(self, config: Config, path: str) -> Iterator[str]:
         yield from super().check(config, path)

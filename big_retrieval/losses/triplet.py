@@ -47,7 +47,7 @@ class Triplet(PairLoss):
 
     type: Literal["triplet"] = "triplet"
     margin: NotNegative = 0.2  # a pair should score above its negatives by this margin
-    negatives: Literal["hardest", "all"] = "hardest"  # of the global batch; "all" adds up hinges
+    negatives: Literal["hardest", "all"] = "hardest"  # in the global batch; "all" adds up hinges
     reduction: Literal["sum", "mean"] = "sum"  # over the rows; LTD and VSE++ sum
 
     def check(self, config: Config, path: str) -> Iterator[str]:

@@ -63,13 +63,13 @@ class Bert(Transformer):
     epsilon: Positive = 1e-5
     activation: Activation = "gelu"
     dropout: ShareBelow1 = 0.0
-    embedding_std: float | None = None  # of learned tables at the start; None for CLIP's values
+    embedding_std: float | None = None  # initial deviation of tables; None for CLIP's values
     remat: Remat = "none"
     scan: bool = False
     # "kernel": fused attention (Pallas on TPU, cuDNN on GPU), an error if it cannot run; "plain":
     # XLA; "auto": the kernel if it can run. All have the same parameters
     attention: AttentionChoice = "auto"
-    vocab_size: int | None = None  # None for the tokenizer's
+    vocab_size: int | None = None  # rows of the word table; None for the tokenizer's ids
 
     def check(self, config: Config, path: str) -> Iterator[str]:
         yield from super().check(config, path)

@@ -44,8 +44,8 @@ class Projection(Head):
     type: Literal["projection"] = "projection"
     dim: AtLeast1 | None = 512  # per class token; None for the tokens themselves, no projection
     spheres: int | None = None  # one class token only: its `dim` is cut into this many blocks
-    # vectors to project: "tower": its class tokens; "first" or "mean": of all positions, if the
-    # tower gives all of them for a lexical head on the same tower
+    # vectors to project: "tower": class tokens of the tower; "first" or "mean" of the positions, if
+    # the tower gives all positions for a lexical head
     pool: Literal["tower", "first", "mean"] = "tower"
 
     @property
@@ -123,7 +123,7 @@ class Mlp(BatchNormed, Head):
 
     type: Literal["mlp"] = "mlp"
     hidden: AtLeast1 | None = None  # values between the two maps; None for the tower's width
-    dim: AtLeast1 = 1024  # per class token
+    dim: AtLeast1 = 1024  # dimensions per class token
     activation: Activation = "relu"
     batch_norm: bool = False
 

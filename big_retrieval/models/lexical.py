@@ -66,18 +66,18 @@ class Lexical(Head):
     tied: bool = True  # terms are the rows of the tower's word table; False for a separate kernel
     # activation of a dense layer before the terms, as in BERT's masked-language head
     transform: Literal["none", Activation] = "none"
-    layer_norm: bool = True  # before the terms; False if the tower ends with one
-    epsilon: Positive = 1e-5  # of that norm
-    use_bias: bool = False  # of the terms
-    bias_init: float = 0.0  # its initial value; below 0, few terms are active at first
+    layer_norm: bool = True  # layer norm before the terms; False if the tower ends with one
+    epsilon: Positive = 1e-5  # of the layer norm
+    use_bias: bool = False  # add a bias to every term
+    bias_init: float = 0.0  # initial bias; below 0, few terms are active at first
     activation: Literal["elu1p", "log1p_relu", "log1p_log1p_relu", "relu"] = "log1p_relu"
-    pooling: Literal["max", "mean"] = "max"  # over the positions
+    pooling: Literal["max", "mean"] = "max"  # pooling over the positions
     pooling_top_k: int | None = None  # number of largest values in the mean; None for all
     pool_padding: bool = False  # padding takes part, as in the VDR authors' code
     # word pieces that are terms: "all", "words" (no special or unused ones), "ascii" (words in
     # ASCII), or all ids from a value on, such as "1000-"
     terms: str = "all"
-    normalise: bool = False  # to norm 1 over the terms
+    normalise: bool = False  # scale representations to norm 1
     # the gate of evaluations, indexes and searches (VDR, Eq. 4): it keeps the `top_k` largest terms
     # (None for all above 0), and with `keep_input_terms` also the terms of the text itself
     top_k: AtLeast0 | None = None

@@ -58,7 +58,7 @@ class ViT(Transformer):
     epsilon: Positive = 1e-5  # of all norms
     activation: Activation = "gelu"
     dropout: ShareBelow1 = 0.0
-    embedding_std: float | None = None  # of learned tables at the start; None for 1 / sqrt(width)
+    embedding_std: float | None = None  # initial deviation of tables; None for 1 / sqrt(width)
     remat: Remat = "none"  # parts that the backward pass computes again
     # one compiled layer instead of `depth` (same values and parameter names); on GPUs only with
     # remat=block
