@@ -100,7 +100,7 @@ class Field(Part):
 class EncodedField(Field):
     """Keys that all fields of the package share."""
 
-    weight: NotNegative = 1.0  # in the average of its side's fields, which divides by their sum
+    weight: NotNegative = 1.0  # weight in the average of the side's fields
     optional: bool = False  # a record may lack it: its weight is then 0 and its losses are left out
     shares_head: str = ""  # another field, whose head this one uses
     # another field, whose drawn value and run of the tower this one shares

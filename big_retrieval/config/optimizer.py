@@ -80,9 +80,9 @@ class ParameterGroup:
     frozen: bool = False  # never trained, without optimizer state
     lr: Positive | None = None  # learning rate; None for the phase's or the run's
     lr_factor: NotNegative = 1.0  # times the rate of the phase or the run
-    schedule: Schedule = field(default_factory=_same_schedule)  # over the whole run
+    schedule: Schedule = field(default_factory=_same_schedule)  # schedule over the whole run
     rule: UpdateRule = field(default_factory=Same)
-    weight_decay: NotNegative | None = None  # None for the run's
+    weight_decay: NotNegative | None = None  # weight decay; None for the run's
     decay_vectors: bool = False  # decay biases, norms, scalars, class and position tables, too
     clip: bool = True  # include its gradient in the norm and the scaling of `clip_norm`
 
@@ -102,7 +102,7 @@ class GroupRate:
 
     lr: Positive | None = None
     lr_factor: NotNegative | None = None  # times the group's lr, or the phase's if that is None
-    schedule: Schedule = field(default_factory=_same_schedule)  # over the phase
+    schedule: Schedule = field(default_factory=_same_schedule)  # schedule over the phase
 
 
 @dataclass(frozen=True)
@@ -114,13 +114,13 @@ class Phase:
     """
 
     start_step: AtLeast0 | None = None  # finished steps at which it begins; 0 for the run's start
-    start_epoch: NotNegative | None = None  # or finished passes over the records
+    start_epoch: NotNegative | None = None  # start in finished passes over the records
     trainable: str = ".*"  # regular expression over whole names of trained parameters
     frozen: str = ""  # exceptions from `trainable`; frozen groups stay frozen
-    lr: Positive | None = None  # None for the run's
+    lr: Positive | None = None  # learning rate; None for the run's
     schedule: Schedule = field(default_factory=_same_schedule)
-    groups: dict[str, GroupRate] = field(default_factory=dict)  # by names of `optimizer.groups`
-    # statistics of batch norms: "update": of the batch, which updates the running averages; "batch":
+    groups: dict[str, GroupRate] = field(default_factory=dict)  # rates by group
+    # statistics of batch norms: "update": of the batch, which update the running averages; "batch":
     # of the batch, without update; "running": running averages, without update; "tower": as
     # `frozen_stats` of the tower or head
     batch_stats: BatchStats = "tower"

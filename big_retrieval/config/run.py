@@ -83,7 +83,7 @@ class Config:
     mesh: Mesh = field(default_factory=Mesh)
     towers: dict[str, Tower] = field(default_factory=dict)
     fields: dict[str, Field] = field(default_factory=dict)
-    # by tower; "model" for all towers and the logit scale of the losses
+    # initial weights by tower; "model" for all towers and the logit scale of the losses
     init: dict[str, Init] = field(default_factory=dict)
     # score of embeddings: the type of a topology, or the group of its keys if it has some
     topology: TopologyKey = "sphere"

@@ -184,7 +184,7 @@ class SharedTransformer(Layers, Head):
     norm = "post"
     inner_dropout = True
     type: Literal["shared_transformer"] = "shared_transformer"
-    dim: AtLeast1 = 1024  # of the projections, the layers and the embedding
+    dim: AtLeast1 = 1024  # width of the projections, the layers and the embedding
     depth: AtLeast1 = 2
     heads: AtLeast1 = 4
     mlp: AtLeast1 = 2048

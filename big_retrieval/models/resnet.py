@@ -89,7 +89,7 @@ class ResNet(BatchNormed, Tower):
     modality: ClassVar[str] = "image"
     computed_by: ClassVar[tuple[str, ...]] = ("blocks", "bottleneck", "stem")
     type: Literal["resnet"] = "resnet"
-    blocks: tuple[AtLeast1, ...] = (3, 4, 6, 3)  # of each stage
+    blocks: tuple[AtLeast1, ...] = (3, 4, 6, 3)  # number of blocks per stage
     bottleneck: bool = True  # blocks of three convolutions (1, 3, 1 pixels wide); False for two
     stem: AtLeast1 = 64  # channels of the first convolution; each later stage doubles them
     remat: Literal["none", "block"] = "none"  # parts that the backward pass computes again

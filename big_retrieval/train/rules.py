@@ -69,7 +69,7 @@ class Sgd(UpdateRule):
     """Gradient descent with momentum: m_t = momentum * m_{t-1} + gradient, without dampening."""
 
     type: Literal["sgd"] = "sgd"
-    momentum: ShareBelow1 = 0.9  # 0 disables momentum and its state
+    momentum: ShareBelow1 = 0.9  # momentum; 0 disables it and its state
     nesterov: bool = False
 
     def build(self, context: UpdateRuleContext) -> optax.GradientTransformation:

@@ -88,7 +88,7 @@ class Wandb(Tracker):
     type: Literal["wandb"] = "wandb"
     project: str = ""  # empty for WANDB_PROJECT, or big_retrieval
     entity: str = ""  # user or team
-    name: str = ""  # of the run; empty for the name of the run folder
+    name: str = ""  # name of the run; empty for the name of the run folder
     group: str = ""
     tags: tuple[str, ...] = ()
     # offline writes files into the folder wandb of the run folder, for `wandb sync`; empty for
@@ -176,11 +176,11 @@ class Mlflow(Tracker):
     title: ClassVar[str] = "MLflow"
     closing: ClassVar[float] = 30.0
     type: Literal["mlflow"] = "mlflow"
-    # such as http://host:5000 or sqlite:////home/me/mlflow.db; empty for MLFLOW_TRACKING_URI, or
-    # MLflow's default, which is mlflow.db in the folder of the command
+    # server or file, such as http://host:5000 or sqlite:////home/me/mlflow.db; empty for
+    # MLFLOW_TRACKING_URI, or MLflow's default, which is mlflow.db in the folder of the command
     uri: str = ""
     experiment: str = ""  # empty for MLFLOW_EXPERIMENT_NAME, or big_retrieval
-    name: str = ""  # of the run; empty for the name of the run folder
+    name: str = ""  # name of the run; empty for the name of the run folder
 
     def check(self, config: Config, path: str) -> Iterator[str]:
         yield from _missing_package("mlflow", path)
