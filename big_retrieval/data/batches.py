@@ -1,4 +1,4 @@
-"""Training batches from record indices; eval_batches.py has the batches of evaluations.
+"""Training batches from record indices; eval_batches.py builds the batches of evaluations.
 
 All functions are pure: any thread or process can compute any batch. A batch lists skipped records
 under `damaged`, which pipeline.py removes and counts.
@@ -28,7 +28,7 @@ TRIES = 100  # maximum number of records to try, at the start and in place of a 
 
 @dataclass(frozen=True)
 class RecordSpec:
-    """Settings of reading a training record."""
+    """Fields and settings for reading a training record."""
 
     fields: Mapping[str, FieldReader]
     labels: PairLabels = NO_LABELS
@@ -52,7 +52,7 @@ def try_record(
     labels: PairLabels = NO_LABELS,
     negatives: NegativeSampling | None = None,
 ) -> None:
-    """Reads records as in training, so that mistakes show before the first step.
+    """Reads the first records as training does, so that errors appear before the first step.
 
     Raises:
       UserError: a field does not fit the records, none of the first records can be read, all of
@@ -224,7 +224,7 @@ def _draw_example(
         for field, reader in sorted(spec.fields.items())
         if not (reader.field.optional and reader.lacks(record))
     }
-    # A field whose `same_input_as` is not read, as in an evaluation, is read by itself.
+    # `same_input_as` may name a field that is not read (in an evaluation); then read this field.
     shared = {field: of for field, x in present.items() if (of := x.field.same_input_as) in present}
     readers = {field: reader for field, reader in present.items() if field not in shared}
     drawing = Drawing(name, place, index, rng)

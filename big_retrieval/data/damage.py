@@ -14,15 +14,15 @@ from big_retrieval.runtime.extras import Extras
 log = logging.getLogger(__name__)
 
 NAMED = 3  # skipped records that a command names
-LEAST_READS = 1000  # denominator of the share, at least: one of the first ten reads is not 10%
+LEAST_READS = 1000  # minimum denominator of the share: 1 of the first 10 reads is not 10%
 DamageNote = tuple[int, str, str]  # record index, location, reason
 
 
 class record_at(reading):
     """A context that reads one record: any exception in it becomes the `Damaged` of this record.
 
-    Data are untrusted, and libraries that decode them raise any type of exception. Errors of memory
-    count, too: a file can request more memory than any machine has. A bug is not hidden, because
+    Data are untrusted, and libraries that decode them raise any type of exception. This includes
+    `MemoryError`: a file can request more memory than any machine has. A bug is not hidden, because
     the reason keeps the type of the exception. A run does not start if none of the first records
     can be used (`batches.try_record`), and `Damage` ends a run with too many damaged records.
     Interrupts, exits and `UserError`s pass through.
@@ -43,7 +43,7 @@ class record_at(reading):
 def is_data_error(error: BaseException) -> bool:
     """Returns True unless an exception is a `UserError`, an interrupt or an exit.
 
-    Panics of Rust code, such as in a tokenizer, are not an `Exception`, but count.
+    Also True for a panic of Rust code, such as a tokenizer's, which is not an `Exception`.
     """
     if isinstance(error, UserError):
         return False
@@ -76,12 +76,12 @@ class Damage:
         self._places: set[str] = set()
         self._reads = self._damaged = 0
         self._reasons: Counter[str] = Counter()
-        self._extras = Extras()  # the count matters more than the names
+        self._extras = Extras()  # failing to write the list only warns; the count remains
         for line in file.read_text().splitlines() if file is not None and file.exists() else ():
             try:
                 self._places.add(json.loads(line)["place"])
             except (ValueError, KeyError, TypeError):
-                continue  # cut short by a kill
+                continue  # a line that a kill cut short
 
     @property
     def count(self) -> int:

@@ -20,8 +20,8 @@ from big_retrieval.errors import Damaged, UserError
 
 log = logging.getLogger(__name__)
 ALL, SAMPLE = 200_000, 20_000  # above ALL records, a sample of SAMPLE records is read
-IMAGES = 5_000  # maximum number of images to read, each as a whole
-MOST_IDS = 8  # maximum number of ids per row, for other texts of its record
+IMAGES = 5_000  # maximum number of images to read; a digest needs the whole file
+MOST_IDS = 8  # maximum number of ids per row: its text, and other texts of its record
 OFF = "config.labels.duplicates=False turns this off"
 
 
@@ -48,7 +48,7 @@ class FieldContents:
         return int(np.diff(self.starts).max(initial=0))
 
     def shared(self) -> tuple[int, int]:
-        """Returns the number of records that share a value, and of different shared values."""
+        """Returns the number of records that share a value, and of distinct shared values."""
         pairs = np.unique(np.stack([self.values, self.records], axis=1), axis=0)  # [m, 2]
         several = np.bincount(pairs[:, 0]) > 1 if len(pairs) else np.zeros(0, bool)
         return len(np.unique(pairs[several[pairs[:, 0]], 1])), int(several.sum())
@@ -76,7 +76,7 @@ def field_contents(
 
 @dataclass(frozen=True)
 class SharedValues:
-    """Numbers of records and of different values that are shared, among `seen` records of a field.
+    """Counts of records that share a value, and of distinct shared values, among `seen` records.
 
     Attributes:
       most: maximum number of values per record.
@@ -170,7 +170,7 @@ def _count_negatives(
 
 
 def compared_readers(config: Config, readers: Mapping[str, FieldReader]) -> dict[str, FieldReader]:
-    """Returns the readers of queries and documents whose contents are compared, each value once."""
+    """Returns the readers of queries and documents, without fields that repeat another's input."""
     return {
         name: reader
         for name, reader in readers.items()
@@ -201,7 +201,7 @@ def content_ids(
         return tuple(field for field in config.side(side) if field in readers)
 
     def ids_per_row(fields: tuple[str, ...]) -> int:
-        """Several fields have one id together."""
+        """Returns the number of ids per row; several fields together have one id."""
         if len(fields) != 1 or fields[0] not in duplicates.shared:
             return 1
         return max(1, min(duplicates.shared[fields[0]].most, MOST_IDS))

@@ -50,7 +50,7 @@ class Sample:
 def available_fields(
     source: RecordSource, readers: Mapping[str, FieldReader], tries: int
 ) -> dict[str, FieldReader]:
-    """Returns the fields whose columns the first readable of `tries` records has; else all."""
+    """Returns the fields whose column is in the first readable record (of `tries`); else all."""
     for index in evenly_spaced(len(source), tries).tolist():
         try:
             with record_at(source.place(index)):

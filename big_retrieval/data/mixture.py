@@ -67,7 +67,7 @@ class MixedSource(RecordSource):
     """The records of several sources, one source after the other.
 
     Args:
-      weights: share of the examples per part, in any unit; None in all parts for their sizes.
+      weights: relative share of the examples per part; None in all parts for their record counts.
     """
 
     def __init__(self, parts: Mapping[str, RecordSource], weights: Mapping[str, float | None]):
@@ -137,7 +137,7 @@ class MixedOrder(Order):
     """
 
     def __init__(self, mixture: MixedSource, seed: int):
-        import grain  # takes a second, which reading a config would pay
+        import grain  # not at the top: takes a second, and reading a config does not need it
 
         super().__init__(len(mixture), seed)
         parts, start = [], 0

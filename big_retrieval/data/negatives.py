@@ -14,7 +14,7 @@ from big_retrieval.errors import Damaged
 
 @dataclass(frozen=True)
 class NegativeSampling:
-    """Draws `count` (K) hard negatives of a column; the reader of a document field reads them."""
+    """Column and number (K) of hard negatives; the reader of document field `field` stacks them."""
 
     field: str
     column: str
@@ -23,7 +23,7 @@ class NegativeSampling:
 
 @dataclass(frozen=True)
 class Negative:
-    """A document in a record's list; lower pools are drawn before higher ones."""
+    """A hard negative of a record. Documents of lower pools are drawn first."""
 
     title: str
     text: str

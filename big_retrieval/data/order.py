@@ -16,7 +16,7 @@ class Order:
     """Maps each position of a run to a record: another global shuffle in every epoch."""
 
     def __init__(self, length: int, seed: int):
-        import grain  # takes a second, which reading a config would pay
+        import grain  # not at the top: takes a second, and reading a config does not need it
 
         if length < 1:
             raise UserError("The source has no records; training needs at least one.")
@@ -38,7 +38,7 @@ class Order:
 
 
 def example_rng(seed: int, epoch: int, index: int, use: int = 0) -> np.random.Generator:
-    """Returns the random numbers of one record in one epoch: Philox keyed by these integers.
+    """Returns the random generator of one record in one epoch: Philox with the key (seed, epoch).
 
     Streams never overlap: the index and the use are the highest words of the 256-bit counter.
 
@@ -53,9 +53,9 @@ def example_rng(seed: int, epoch: int, index: int, use: int = 0) -> np.random.Ge
 def replacements(
     source: "RecordSource", seed: int, epoch: int, index: int, tries: int
 ) -> Iterator[tuple[int, np.random.Generator]]:
-    """Yields a record, then others of the source that may replace it, with their random numbers.
+    """Yields a record, then records that may replace it, each with its random generator.
 
-    They depend on the arguments alone, so that a damaged record changes no other example.
+    The result depends only on the arguments, so a damaged record changes no other example.
     """
     yield index, example_rng(seed, epoch, index)
     # A separate stream: it selects the replacement, then draws from the selected record.

@@ -1,9 +1,10 @@
 """From records to batches, as pure functions of indices.
 
 Batch k contains the positions k * B .. (k + 1) * B - 1 of a run. `Order.record(p)`, the record at
-position p, is a pure function of (seed, p). All draws of an example come from (seed, epoch,
-record). So batches do not depend on processes, threads or worker processes, and a run resumes
-anywhere with its step as the only state. Grain shuffles, prefetches and runs the worker processes.
+position p, is a pure function of (seed, p). The random numbers of an example depend only on (seed,
+epoch, record). Therefore batches do not depend on the number of processes, threads or workers, and
+a run can resume at any step: the step is its only state. Grain shuffles, prefetches and runs the
+worker processes.
 """
 
 import contextlib
@@ -39,12 +40,12 @@ from big_retrieval.runtime import messages, screen
 
 log = logging.getLogger(__name__)
 DEAD = "Worker process was terminated unexpectedly"  # grain's message
-REPLACED = 3  # maximum number of workers that end in a row, without a batch in between
+REPLACED = 3  # maximum number of consecutive deaths of workers without a batch in between
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Settings of reading batches.
+    """Settings for reading batches.
 
     Attributes:
       threads: threads per process that build batches; 0 builds a batch when it is requested.
@@ -80,9 +81,10 @@ def train_batches(
 ) -> Iterator[Batch]:
     """Yields rows of the training batches start_batch .. stop_batch - 1.
 
-    Each text field gets one drawn text of the record. Images get a random resized crop and are
-    mirrored with probability `flip`, unless a drawn text has a word that this makes untrue. A
-    damaged record is replaced by another record, drawn with the random numbers of the first.
+    Each text field gets one randomly drawn text of the record. Images get a random resized crop and
+    are mirrored with probability `flip`, but not if a drawn text has a word such as "left"
+    (`flip_unsafe_words`). Another record replaces a damaged record. The choice depends only on the
+    seed, the epoch and the index of the damaged record.
 
     Args:
       batch_size: B of the global batch.
@@ -91,7 +93,8 @@ def train_batches(
     Yields:
       Field name -> arrays of `FieldReader.stack`, `record` int64 [b] (record index) and `valid`
       bool [b], all True; with labels `query_id`, `document_id` int32 [b] and `weight` float32 [b];
-      with negatives the arrays of `stack_negatives`; with contents those of `ContentIds.shapes`.
+      with negatives the arrays of `stack_negatives`; with contents the arrays of
+      `ContentIds.shapes`.
 
     Raises:
       UserError: a field does not fit the records, or too many records are damaged.
@@ -111,10 +114,10 @@ def eval_batches(
     items: np.ndarray | None = None,
     reading: Reading | None = None,
 ) -> Iterator[Batch]:
-    """Yields every image or every text of one field once, in order.
+    """Yields every value of one field once, in order: every text, image or array of the records.
 
-    Images are resized and cropped at the center. Black images or empty texts with `valid` False
-    fill up the last batch. A damaged image is a black one with `valid` True.
+    Images are resized and cropped at the center. Empty values (black images, empty texts) with
+    `valid` False fill up the last batch. A damaged image becomes a black image with `valid` True.
 
     Args:
       batch_size: B of the global batch.
@@ -122,8 +125,7 @@ def eval_batches(
       items: result of `eval_items`, if already computed.
 
     Yields:
-      {field: arrays}, `record` int64 [b] (record index, -1 for filled-up rows) and `valid` bool
-      [b].
+      {field: arrays}, `record` int64 [b] (record index, -1 for padding rows) and `valid` bool [b].
     """
     reader = fields[field]
     rows = np.arange(batch_size) if rows is None else np.asarray(rows)
@@ -140,7 +142,7 @@ def _raise_damaged(batches: Iterator[Batch]) -> Iterator[Batch]:
 
 
 class Timed:
-    """An iterator that measures the seconds that its user waits in next()."""
+    """An iterator that measures how many seconds its caller waits in next()."""
 
     def __init__(self, batches: Iterator[Batch]):
         self._batches = batches
@@ -193,8 +195,8 @@ def _iterate(
             finally:
                 iterator.close()
                 if reading.workers:
-                    # The last batch is in shared memory, in a reference cycle of grain's frames
-                    # and their StopIteration; at the end of the process it is too late to free it.
+                    # A reference cycle (grain's frames and their StopIteration) keeps the last
+                    # batch in shared memory. It must be freed before the process ends.
                     gc.collect()
 
 
@@ -254,11 +256,11 @@ def _begin_worker(
     worker: int,
     workers: int,
 ) -> None:
-    """Sets up a worker process: it publishes what it reads, and ends with the run's process."""
+    """Sets up a worker: it publishes which record it reads, and exits when its parent ends."""
     registry.make_importable(modules)  # modules of custom sources and fields
-    screen.guard(log=True)  # a warning that cannot be printed does not damage a record
+    screen.guard(log=True)  # else a warning that cannot be printed would damage a record
     messages.show(**shown)
-    with contextlib.suppress(OSError):  # on a full disk, its notes stay unknown
+    with contextlib.suppress(OSError):  # on a full disk, it publishes nothing
         if folder is not None:
             notes.publish(folder / str(os.getpid()))
     parent = multiprocessing.parent_process()

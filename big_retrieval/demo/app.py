@@ -30,7 +30,7 @@ from big_retrieval.report.html import style
 
 PACKAGE = "big_retrieval.demo"
 log = logging.getLogger(__name__)
-# No scripts, styles or pictures from other hosts or inside the page: texts stay texts.
+# Scripts and styles only as files of this host: a document's text cannot run as code.
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -40,7 +40,7 @@ HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
 )
-CACHED = {"cache-control": "private, max-age=86400, immutable"}  # of addresses with the stamp
+CACHED = {"cache-control": "private, max-age=86400, immutable"}  # for picture URLs with the stamp
 RETRY = {"retry-after": "1"}
 EXAMPLES = 12  # documents on the first page
 UPLOADS = 12  # uploaded images in memory
@@ -50,8 +50,8 @@ def make_app(service: Service, hosts: Sequence[str] = ("*",)) -> Starlette:
     """Builds the application, which closes the service at its end.
 
     Args:
-      hosts: accepted names of the server in requests; "*" for any. They keep pages of other hosts
-        from reading by a name that resolves to this machine.
+      hosts: accepted Host headers of requests; "*" for any. A list prevents DNS rebinding: pages of
+        another site reading the demo by a name that resolves to this machine.
     """
 
     @contextlib.asynccontextmanager
@@ -103,17 +103,17 @@ class _Headers:
 
 
 class _Routes:
-    """Answers by address."""
+    """Handlers of the routes; addresses below /api return JSON instead of HTML."""
 
     def __init__(self, service: Service):
-        # A new stamp for each start: the next demo at this address has other pictures.
+        # New for each start: browsers must not show cached pictures of an earlier demo.
         self._service, self._stamp = service, secrets.token_hex(4)
         self._collection, self._uploads = service.demo.collection, asyncio.Semaphore(UPLOADS)
         self._content = Content(service.demo, self._stamp)
         self._pages = Pages(service.demo, self._stamp)
 
     async def search(self, request: Request) -> Response:
-        """Returns answers to words; without words, the home page."""
+        """Returns the results of a text query; without a query, the home page."""
         words, (start, count) = read_query(request), read_span(request)
         if words:
             return await self._answer(request, SearchQuery("text", words, start, count))
@@ -124,7 +124,7 @@ class _Routes:
         return HTMLResponse(self._pages.render("home", items=items))
 
     async def search_image(self, request: Request) -> Response:
-        """Returns answers to an uploaded image."""
+        """Returns the results for an uploaded image."""
         start, count = read_span(request)
         self._service.modes("image")
         async with self._uploads:
@@ -132,7 +132,7 @@ class _Routes:
             return await self._answer(request, query)
 
     async def neighbors(self, request: Request) -> Response:
-        """Returns the documents that are most like a document."""
+        """Returns the nearest neighbors of a document."""
         document = self._document_index(request.path_params["number"])
         return await self._answer(request, SearchQuery("like", document, *read_span(request)))
 

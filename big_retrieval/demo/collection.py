@@ -91,7 +91,7 @@ class DemoDocuments:
         return self._store.row(document, ("text",)).get("text") or self.shown[document]
 
     def preview(self, document: int) -> str:
-        """Returns the text of a document in a list."""
+        """Returns the short text of a document that lists show."""
         if self.has_pictures or not self.has_texts:
             return self.shown[document]
         return textwrap.shorten(self.text(document), PREVIEW, placeholder=" …")

@@ -197,7 +197,7 @@ def _bm25(collection: DemoDocuments) -> Iterator[SearchMode]:
 
 
 def _with_unique_keys(modes: Sequence[SearchMode]) -> Iterator[SearchMode]:
-    """Numbers the second and further modes of one key."""
+    """Appends -2, -3, ... to the second and further modes with the same key."""
     for index, mode in enumerate(modes):
         before = sum(other.key == mode.key for other in modes[:index])
         yield dataclasses.replace(mode, key=f"{mode.key}-{before + 1}") if before else mode

@@ -40,8 +40,8 @@ class SourceEncoder:
     """Encoder of all records of a source, with the weights of a step.
 
     Attributes:
-      reading: threads that read records, and the count of damaged records. A black image replaces
-        a counted damaged image; if nothing counts it, it raises an error.
+      reading: threads that read records, and the counter of damaged records. With a counter, a
+        damaged image is counted and becomes black; without one, it raises an error.
     """
 
     encoder: Encoder
@@ -135,7 +135,7 @@ def average(
     first = embeddings[names[0]]
     overwrite = overwrite and first.dtype == np.float32 and first.flags.writeable
     out = first if overwrite else np.empty(first.shape, np.float32)
-    # The second projection also applies to a single field: it changes the last digits.
+    # Fields are projected already. A single field, too, is projected again: its last digits change.
     for start in range(0, len(out), ROWS):
         rows = slice(start, start + ROWS)
         fields = [jnp.asarray(embeddings[name][rows]) for name in names]
@@ -153,7 +153,7 @@ def _sparse_average(embeddings: Sequence[Any], weights: np.ndarray) -> scipy.spa
 
 
 def chosen_rows(embeddings: Embeddings, rows: np.ndarray, *, overwrite: bool) -> Embeddings:
-    """Returns rows (ascending); `overwrite` moves them to the beginning of a dense array."""
+    """Selects rows (ascending indices); `overwrite` moves them to the start of a dense array."""
     if len(rows) == embeddings.shape[0]:
         return embeddings
     if not overwrite or not isinstance(embeddings, np.ndarray):

@@ -99,7 +99,7 @@ def make_evaluators(
 ) -> dict[str, BoundEvaluator]:
     """Builds the evaluators of a config, by the prefix of their metrics such as `retrieval/test`.
 
-    The sources are by evaluator name, without evaluators that have no `data`.
+    `sources` maps evaluator names to sources; an evaluator without `data` has no source.
     """
     if reading is not None:  # starting worker processes takes longer than most evaluations
         threads = max(reading.threads, reading.workers)

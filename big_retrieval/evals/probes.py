@@ -156,7 +156,8 @@ class LinearProbe(Probe):
         rows = logistic.put(encoder, train.features, train.labels, ~held_out)
         start = logistic.zeros(width, len(classes))
         results = []
-        for l2 in sorted(self.l2, reverse=True):  # starts from the previous, simpler solution
+        # Each fit starts from the solution of the next larger penalty.
+        for l2 in sorted(self.l2, reverse=True):
             start = logistic.fit(encoder, rows, l2, start, self.steps)
             predicted = logistic.predict(encoder, start, rows, count)
             accuracy = float(np.mean(predicted.places[held_out] <= 1))
@@ -217,7 +218,7 @@ class FewShotProbe(Probe):
                 (_accuracy(ridge.scores(train.features[held_out], l2), train.labels[held_out]), l2)
                 for l2 in sorted(self.l2)
             ]
-            _, l2 = max(results)  # the largest of equally good penalties
+            _, l2 = max(results)  # the largest among equally good penalties
             accuracy = _accuracy(ridge.scores(test.features, l2), test.labels)
             out |= {f"{shots}_shot_accuracy": accuracy, f"{shots}_shot_l2": l2}
         return out

@@ -54,9 +54,9 @@ class RankingResult(NamedTuple):
 class Ranking(Evaluator):
     """Graded ranking metrics of judged queries against all documents of a source.
 
-    A document without a judgement has relevance 0, and ties count against the model. A query or
-    document without any of the fields is never found, nor is the document with the query's id if
-    `same_id` drops it.
+    A document without a judgement has relevance 0, and ties count against the model. A query that
+    lacks all fields has no results, and a document that lacks all fields is never found. `same_id`
+    can also remove the document with the query's id.
     """
 
     judged: ClassVar[bool] = True
@@ -184,7 +184,7 @@ class Ranking(Evaluator):
           weighting: weight of each document field.
         """
         judged, source = self.judgements(context), context.source
-        # A single ranking needs one array of dense documents, in addition to the placed one.
+        # A single ranking may overwrite the fields, so the host needs only one dense array.
         overwrite = not self.documents and not self.modes
         fields, has = documents.embeddings, documents.present
         mixed = average(context.topology, fields, weighting, has, overwrite=overwrite)

@@ -17,7 +17,7 @@ from big_retrieval.inference.encoder import Embeddings, Encoder
 Score = Callable[[jax.Array, jax.Array], jax.Array]
 FIRST = 10  # ranks that count for MRR and nDCG
 NDCG, MRR = f"nDCG@{FIRST}", f"MRR@{FIRST}"
-SCORES = 2**24  # in memory at a time
+SCORES = 2**24  # maximum number of scores in memory
 
 
 class Ranks(NamedTuple):
@@ -54,7 +54,7 @@ def _ranker(score: Score) -> Callable[..., Any]:
         if max_count <= 1:
             hits = (first[:, None] == ranks) & (count > 0)[:, None]
             return first, jnp.where(first == 1, count, 0), count, hits
-        worst = jnp.where(is_positive, -jnp.inf, jnp.inf)  # of a NaN
+        worst = jnp.where(is_positive, -jnp.inf, jnp.inf)  # replaces NaN
         scores = jnp.where(jnp.isnan(scores), worst, scores)
         hits = _hits(scores, is_positive, len(ranks))
         top = jax.lax.top_k(scores, max_count)[0]
@@ -83,7 +83,7 @@ def _hits(scores: jax.Array, is_positive: jax.Array, first: int) -> jax.Array:
     is_hit = jnp.take_along_axis(is_positive, documents, axis=1)[:, None, :]  # [C, 1, K]
     above = top[:, None, :] > top[:, :, None]
     alike = top[:, None, :] == top[:, :, None]
-    negatives = jnp.sum(alike & ~is_hit, axis=2)  # [C, K]: with the score of each rank
+    negatives = jnp.sum(alike & ~is_hit, axis=2)  # [C, K]: negatives with the score of each rank
     # Some documents with the last score may not be among the K.
     last = jnp.min(top, axis=1, keepdims=True)  # not top[:, -1:], as in `best_of`
     last_negatives = jnp.sum((scores == last) & ~is_positive, axis=1, keepdims=True)  # [C, 1]
@@ -100,7 +100,7 @@ def _as_scores(scores: jax.Array, documents: jax.Array) -> jax.Array:
 
 
 class DocumentScorer:
-    """Documents placed for scoring: dense ones on every device, sparse ones by term on the host.
+    """Documents prepared for scoring: dense on every device, CSR by term ([V, D]) on the host.
 
     Args:
       documents: embeddings [D, M, N], or CSR [D, V].

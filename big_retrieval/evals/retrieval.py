@@ -53,8 +53,8 @@ class RetrievalResult(NamedTuple):
 class Retrieval(Evaluator):
     """Recall, MRR, nDCG and rank, both ways, between two fields.
 
-    If a record has several texts, the best-placed text counts for the image, and each text is a
-    query. MRR is 1 / the rank of the best-placed positive; for nDCG every positive has the gain 1.
+    If a record has several texts, the best-ranked text counts for the image, and each text is a
+    query. MRR is 1 / the rank of the best positive; for nDCG every positive has the gain 1.
     Among equal scores, negatives come first. With a group column, every record of the query's group
     is a positive, and identical texts of one group count once. Without a group column, records that
     share a text or an image are positives of each other (`positives.py`).

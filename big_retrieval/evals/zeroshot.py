@@ -139,7 +139,7 @@ class ZeroShot(Evaluator):
                 first = index_of.setdefault(name, i)
                 if first != i and (first < 0 or names_of(classes[first]) != names):
                     index_of[name] = -1
-        if not self.classes:  # else the file's ids belong to other classes
+        if not self.classes:  # with `classes`, the file's ids would name other classes
             index_of |= {name: i for i, name in enumerate(self._listed(context).ids)}
         source = context.source
         labels = np.empty(len(source), np.int64)  # [n]
@@ -175,7 +175,7 @@ class ZeroShot(Evaluator):
             classes = tuple(classes[index] for index in indices)
         reader = context.readers[self.text]
         texts = TextRecords(filled(classes, prompts), column=reader.field.column)
-        # Without the run's reading: a prompt that cannot be read ends the evaluation.
+        # No `reading`: a prompt that cannot be encoded raises an error, and is not just counted.
         of_texts, _ = SourceEncoder(context.encoder, weights).encode(texts, self.text, reader)
         images, records = context.encode(weights, self.image)
         log.info(f"{images.shape[0]:,} images, {len(classes)} classes, {len(prompts)} prompts each")

@@ -88,7 +88,7 @@ def lines(attribution: Attribution, image: str, count: int) -> str:
 def write(
     attributions: Sequence[Attribution], images: Sequence[str], folder: Path, title: str
 ) -> Path:
-    """Writes the heat maps as files, and a page with all of them; returns the page.
+    """Writes the heat maps as files, and a page with all of them; returns its path.
 
     Args:
       images: name of each image.

@@ -32,7 +32,7 @@ from big_retrieval.sparse import listing
 if TYPE_CHECKING:
     from big_retrieval.inference.load import TrainedModel
 
-FAINT = 4  # a word is drawn at full strength from 1 / FAINT of the picture's strongest value
+FAINT = 4  # words below 1 / FAINT of the picture's largest value are drawn paler
 MAPS = 4  # words drawn on an image by default
 READING = (  # text on a page of explanations
     "A value says how strongly the model sees a word. A query and a document share a word if both "
@@ -95,8 +95,8 @@ def explain(
       items: items to explain; they are the queries if `other` is given.
       other: document to compare each item with, listed once.
       patches: rectangles of patches, with a listing each.
-      maps: words whose values at each patch of images are listed, and drawn instead of the
-        strongest words and the words shared with `other`.
+      maps: words whose values at each patch are listed. Their heat maps replace the maps of the
+        strongest words and of the words shared with `other`.
       draw: True for pictures.
       mode: search mode; "bag" and "binary" list one side as a bag of words.
     """

@@ -23,7 +23,7 @@ from big_retrieval.sparse.listing import Listed, Shared
 CLOUD = "The larger a word, the larger its value."
 LOG_CLOUD = "The larger a word, the larger its part of the score."
 SIDE = 224  # maximum pixels of an example's longer side
-UNSEEN = 12  # maximum number of listed words of the texts that the item does not have
+UNSEEN = 12  # maximum number of listed words that the texts have, but not the item
 MATCHED = 5  # words per pair
 MAX_CHARACTERS = 400  # of a text
 Drawing = tuple[str, str, Image.Image]  # name, caption, picture
@@ -63,7 +63,7 @@ def _value_lines(part: Listing, count: int) -> list[str]:
     if not words:
         return []
     width, largest = max(len(word) for word, _ in words), words[0][1]
-    # Four digits of the largest value.
+    # Four significant digits of the largest value.
     digits = min(max(3 - math.floor(math.log10(largest)), 0), 9) if largest > 0 else 4
     shares = [f"  {percent(share):>6}" for share in part.shares] or [""] * len(words)
     return [
@@ -75,7 +75,7 @@ def _value_lines(part: Listing, count: int) -> list[str]:
 def write_listings(
     parts: Sequence[Listing], count: int, folder: Path, title: str, reading: str = ""
 ) -> Path:
-    """Writes pictures (PNG) and a page with bars of `count` words and pictures; returns the page.
+    """Writes pictures (PNG), and a page with pictures and bars of `count` words; returns its path.
 
     `reading` is a text at the top of the page.
     """

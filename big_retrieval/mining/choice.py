@@ -60,7 +60,7 @@ def choose(
     keys = {_key(text_of(document)) for document in results.right}
     answer_words = [words_of(answer) for answer in answers]
     chosen: list[Chosen] = []
-    candidates = 0  # to skip the first ones
+    candidates = 0  # number of candidates so far, for `skip`
     for rank, (document, score) in enumerate(
         zip(results.documents, results.scores, strict=True), 1
     ):
@@ -91,7 +91,7 @@ def ceiling(right: float, options: MiningOptions) -> float:
     limits = [np.inf]
     if not np.isnan(right):
         limits += [right - options.margin] if options.margin is not None else []
-        # A share of a negative score (a distance) is further below it, not nearer to 0.
+        # For a negative score (a distance), `share` must also lower the limit: use |right|.
         limits += [right - (1 - options.share) * abs(right)] if options.share is not None else []
     return float(min(limits))
 
@@ -107,7 +107,7 @@ def words_of(text: str) -> tuple[str, ...]:
 
 
 def has_answer(text: str, answers: Sequence[tuple[str, ...]]) -> bool:
-    """Returns True if a text contains the words (`words_of`) of an answer in a row.
+    """Returns True if a text contains the words (`words_of`) of an answer, consecutively.
 
     Answers without words do not count.
     """

@@ -38,7 +38,7 @@ CHUNK = 1024  # captions per chunk; a restarted process continues after the last
 
 
 def captions_of_files(patterns: str, column: str) -> list[Text]:
-    """Reads a column of texts, or of lists of texts, of files.
+    """Reads all texts in a column of files; a cell has one text or a list of texts.
 
     Args:
       patterns: paths, glob patterns or {00..99} ranges, separated by commas.
@@ -86,8 +86,8 @@ def text_field(config: Config, name: str = "") -> str:
 def encode(model: "TrainedModel", field: str, texts: Sequence[Text], out: Path, name: str) -> int:
     """Writes a sentence encoder's embeddings of captions, class tokens concatenated; returns D.
 
-    A restarted process continues. The batches do not depend on interruptions, so the file is
-    bit-identical on the same devices.
+    A restarted process continues after the last chunk. The batches do not depend on interruptions,
+    so the file is bit-identical on the same devices.
 
     Args:
       field: text field of the model.

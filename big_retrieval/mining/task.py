@@ -119,7 +119,7 @@ def config_of_texts(data: Source) -> Config:
 def make_task(config: Config, data: Source, tokenizer: Any, documents: str | None) -> Task:
     """Returns the task of some data.
 
-    The first text field of each side of the config is written to the file.
+    A task has one text field per side: the config's first by name. Mined texts come from it.
 
     Args:
       documents: file with more documents, for data without qrels; None or empty for no file.

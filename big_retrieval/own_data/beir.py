@@ -26,7 +26,7 @@ from big_retrieval.own_data.records import MOST, SAMPLED, SHARE, RecordSample, h
 from big_retrieval.own_data.tasks import TrainingTask
 
 log = logging.getLogger(__name__)
-RANKED = {True: 5_000, False: 100_000}  # documents of an evaluation: on CPUs, on accelerators
+RANKED = {True: 5_000, False: 100_000}  # maximum number of ranked documents: on CPUs, else
 Judgments = Mapping[str, Mapping[str, float]]  # query -> document -> relevance
 
 
@@ -82,7 +82,7 @@ def _words(table: Table) -> list[int]:
 
 
 def _splits(root: Path) -> dict[str, str]:
-    """Returns the name of the judgment file per split; "train" is one split."""
+    """Returns split -> stem of its file of judgments; raises a UserError without "train"."""
     stems = sorted((x.stem for x in (root / "qrels").glob("*.tsv")), key=len, reverse=True)
     splits = {split_word(stem): stem for stem in stems}  # prefers dev to dev.small
     if len(stems) == 1:

@@ -139,7 +139,7 @@ def _folder(folder: Path, files: Sequence[Path]) -> FoundData:
 
 
 def _pictures(folder: Path, images: Sequence[Path]) -> FoundData:
-    """Returns the pictures of a folder; its folders are splits if all have names of splits."""
+    """Returns the pictures of a folder, by split if all its subfolders have names of splits."""
     tops = sorted({image.relative_to(folder).parts[0] for image in images})
     by_split = {split_word(top): folder / top for top in tops if (folder / top).is_dir()}
     if len(by_split) < len(tops) or not {"train"} < by_split.keys() - {""}:

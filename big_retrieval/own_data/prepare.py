@@ -26,7 +26,7 @@ from big_retrieval.own_data.tasks import config_file
 
 log = logging.getLogger(__name__)
 CONFIG, MADE_FROM = "config.py", "made_from.json"  # in the run folder
-FEW = 100  # records below which a warning is logged
+FEW = 100  # a warning is logged below this number of records
 KINDS = {"captions": captions_config, "answers": answers_config, "clicks": clicks_config}
 
 

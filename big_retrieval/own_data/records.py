@@ -21,10 +21,10 @@ from big_retrieval.runtime.progress import progress_bar
 
 log = logging.getLogger(__name__)
 SAMPLED = 100  # records in a sample
-MANY = 50_000  # records above which reading all of them is logged
+MANY = 50_000  # above this number of records, reading them is logged
 SHARE = 0.1  # share of the records for validation
 MOST = 1000  # maximum number of records for validation
-NEAR = 1.5  # the first group may have this multiple of the records for validation
+NEAR = 1.5  # the first selected group may exceed the target by this factor
 
 
 @dataclass
@@ -49,7 +49,7 @@ class RecordSample:
         if image is not None:
             try:
                 self.sides.append(min(picture(image).shape[:2]))
-            except Exception:  # of a decoder
+            except Exception:  # decoders raise any type
                 self.sides.append(0)
 
 
@@ -119,7 +119,7 @@ def _image_key(value: Any) -> tuple[int, str]:
     if isinstance(value, Encoded):
         try:
             Image.open(io.BytesIO(value.data)).close()
-        except Exception:  # Pillow raises anything
+        except Exception:  # Pillow raises any type
             return 0, "a broken image"
     content = image_key(value)
     return (0, "there is no image") if content is None else (hash_of(content), "")
@@ -131,7 +131,7 @@ def hash_of(data: bytes) -> int:
 
 
 def split_off(keys: RecordKeys) -> tuple[np.ndarray, np.ndarray, str]:
-    """Selects groups of records for validation, by hashes of their contents, in any order.
+    """Selects groups of records for validation by hashes of their contents, not by their order.
 
     Returns:
       Indices of the records for training and for validation, int64 in order; and a description.

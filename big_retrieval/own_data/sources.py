@@ -1,4 +1,4 @@
-"""Sources of a run on files: roles of the columns, and records of each split."""
+"""Sources for training on a user's files: roles of the columns, and records of each split."""
 
 import dataclasses
 import json
@@ -24,9 +24,9 @@ from big_retrieval.own_data.tasks import TrainingTask
 
 log = logging.getLogger(__name__)
 FOLDER = "data"  # in the run folder
-FEW_HELD_OUT = 20  # records for validation below which a warning is logged
+FEW_HELD_OUT = 20  # a warning is logged below this number of records for validation
 LEAST = 10  # minimum number of records
-SEVERAL = 0.6  # distinct images per row below which rows of one image become one record
+SEVERAL = 0.6  # below this number of distinct images per row, each image becomes one record
 
 
 def open_data(data: str, flags: DataFlags, workdir: Path) -> FoundData:

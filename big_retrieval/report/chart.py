@@ -15,7 +15,7 @@ MARGINS = LEFT, RIGHT, TOP, BOTTOM = 46, 60, 10, 26
 MARKED = 40  # maximum number of points in a line with marks
 SMOOTHED = 80  # maximum number of points in a line without a mean
 NOISY = 0.25  # share of points at which a noisy line turns up or down; two thirds for pure noise
-LINE = 12.5  # pixels between the labels of two last values
+LINE = 12.5  # minimum distance in pixels between labels of last values
 WIDEST = 7  # maximum number of letters in the label of a last value
 
 
@@ -39,7 +39,7 @@ class Series:
 
     @property
     def noisy(self) -> bool:
-        """True if a mean shows the line better; never for a schedule, whose corners would bend."""
+        """True if a mean is drawn, too: for long, noisy lines, not for schedules with corners."""
         values = [value for _, value in self.finite]
         rises = [b > a for a, b in itertools.pairwise(values) if a != b]
         turns = sum(a != b for a, b in itertools.pairwise(rises))
@@ -89,7 +89,7 @@ def draw(chart: Chart) -> Html:
 def _axes(chart: Chart, finite: list[Points]) -> Axes:
     steps = [step for points in finite for step, _ in points]
     values = [value for points in finite for _, value in points]
-    # The distance of numbers near the largest float is infinite.
+    # The difference of two numbers near the largest float would be infinite.
     low, high = (min(max(value, -1e300), 1e300) for value in (min(values), max(values)))
     low = min(low, 0.0) if chart.from_zero else low
     last = max(steps)
@@ -147,7 +147,7 @@ def _mean(points: Points, most: int) -> Points:
     out = []
     for index in sorted({*range(0, len(points), -(-len(points) // most)), last}):
         before = min(half, index)
-        after = min(half, last - index, before)  # curves are steep at the beginning
+        after = min(half, last - index, before)  # symmetric: curves are steep at first
         window = points[index - before : index + after + 1]
         out.append((points[index][0], math.fsum(value / len(window) for _, value in window)))
     return out

@@ -16,7 +16,7 @@ def enlarged(picture: np.ndarray, side: int = SIDE) -> np.ndarray:
 def heat(picture: np.ndarray, values: np.ndarray, most: float, side: int = SIDE) -> Image.Image:
     """Draws a picture uint8 [S, S, 3] in gray, with patches of larger values in stronger red.
 
-    Of the values [R, R], 0 stays gray, and `most` is the strongest red.
+    A patch with the value 0 stays gray; `most` or more gives the strongest red.
     """
     base = enlarged(picture, side).astype(np.float32)  # [T, T, 3]
     gray = np.repeat(base.mean(axis=-1, keepdims=True), 3, axis=-1)

@@ -11,7 +11,7 @@ from big_retrieval.report.numbers import NONE, count_of, duration, number
 from big_retrieval.report.read import RunFiles
 from big_retrieval.report.results import chip
 
-IN_SIGHT = 12  # keys of a table that is not folded
+IN_SIGHT = 12  # maximum number of keys in a table that is not folded
 Flat = dict[str, Any]
 
 
@@ -26,7 +26,11 @@ def flat(tree: Any, path: str = "") -> Flat:
 
 
 def defaults(config: Mapping[str, Any]) -> Flat:
-    """Returns the defaults of a saved config's groups, with the types of a plain `Config`."""
+    """Returns default values of a saved config's keys.
+
+    The keys of a group have the defaults of the group's saved type; `type` itself has its value in
+    `Config()`.
+    """
 
     def unknown(kind: Any, group: Any, path: str) -> Any:
         return make_foreign(kind, group, Plugin(), path)

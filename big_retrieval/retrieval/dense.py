@@ -50,7 +50,7 @@ def build(folder: Path, batches: Iterable[np.ndarray], about: About) -> About:
 
 
 def join(folder: Path, parts: Sequence[Path], about: About) -> About:
-    """Joins dense indexes of consecutive documents as `build` of all documents."""
+    """Joins dense indexes of consecutive documents, as if built at once."""
 
     def blocks() -> Iterator[np.ndarray]:
         for part in parts:
@@ -147,8 +147,8 @@ class DenseIndex:
         return numbers, scores
 
     def _block(self, start: int, stop: int) -> jax.Array:
-        """Puts embeddings on the default device; blocks stay there if the whole index fits."""
-        embeddings = self.embeddings  # checks the file, which a kept block may map, too
+        """Puts embeddings on the default device; indexes of at most `RESIDENT` bytes stay there."""
+        embeddings = self.embeddings  # checks the file: blocks on a CPU may be views of it
         block = self._blocks.get((start, stop))
         if block is None:
             block = jax.device_put(embeddings[start:stop], may_alias=True)

@@ -154,8 +154,8 @@ def read(
     """Reads records in order, without damaged records, which `skipped` counts.
 
     Args:
-      size: number of records read for one list. A record's list depends only on its index, not on
-        the number of damaged records.
+      size: number of records per list, before damaged records are removed. So damaged records do
+        not move other records to another list.
       span: record indices, starting at a multiple of `size`.
     """
     for start in range(span.start, span.stop, size):

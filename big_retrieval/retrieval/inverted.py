@@ -3,8 +3,8 @@
 The score of a query and a document is the inner product of their rows of values. If the query is a
 bag of words, the score is the sum of the document's values for these words (VDR, section 5).
 A search adds the lists of the query's terms to an array of scores, in the order of the query
-(`postings.py`). It never returns documents without a common term. No list is skipped: upper bounds
-of lists and of blocks of documents are too high (docs/DESIGN.md).
+(`postings.py`). It never returns documents without a common term. It reads every list in full:
+upper bounds (MaxScore, block maxima) would skip too few entries (docs/DESIGN.md).
 """
 
 import dataclasses
@@ -51,7 +51,7 @@ def build(
 
 
 def join(folder: Path, parts: Sequence[tuple[Path, About]], *, memory: int = MEMORY) -> About:
-    """Joins indexes (folder, description) of consecutive documents as `build` of all documents."""
+    """Joins indexes (folder, description) of consecutive documents, as if built at once."""
     first = parts[0][1]
     runs = [
         Run(
@@ -122,7 +122,7 @@ class InvertedIndex:
         stored = entries if self._values is None else len(self._values)
         sizes = (len(self._pointers), self._pointers[-1], stored, entries, len(self.ids))
         fit = sizes == (about.terms + 1, about.entries, about.entries, about.entries, len(self))
-        lengths = np.diff(self._pointers, prepend=0)  # the first one is the start of the first list
+        lengths = np.diff(self._pointers, prepend=0)  # lengths[0] is the start of the first list
         if not fit or lengths.min() < 0 or lengths.max() > len(self):
             raise UserError(f"The files of index {folder} do not fit together. {REBUILD}.")
         self._lists = PostingLists(self._pointers, self._documents, self._values, len(self))
@@ -216,7 +216,7 @@ class InvertedIndex:
             if not short:
                 scores.fill(0)
         except BaseException as error:
-            self._local.scores = None  # may contain a part of the query
+            self._local.scores = None  # may contain partial scores of this query
             if isinstance(error, IndexError):
                 raise UserError(f"Index {self.folder} is damaged. {REBUILD}.") from None
             raise

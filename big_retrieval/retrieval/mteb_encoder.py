@@ -30,10 +30,10 @@ from big_retrieval.retrieval.documents import DocumentRow
 class MtebEncoder:
     """Encoder of texts and images of mteb's tasks.
 
-    The query field encodes queries. Documents are the weighted average of the document side's
-    fields. If queries or documents have another modality than these fields, as in search for
-    captions of images, the only field of this modality encodes them. Inputs that are neither
-    queries nor documents are encoded as queries.
+    The query field encodes queries. The embedding of a document is the weighted average of the
+    document side's fields. If inputs have another modality (images as queries for captions), the
+    model's only field of this modality encodes them. Inputs that are neither queries nor documents
+    are encoded as queries.
 
     Args:
       model_name: a run or checkpoint folder.
@@ -186,7 +186,7 @@ class MtebEncoder:
 
     @functools.cached_property
     def _shape(self) -> tuple[int, ...]:
-        """M and N, by encoding a text: mteb may have read the embeddings from its cache."""
+        """M and N, from encoding a text: mteb may read all other embeddings from its cache."""
         (field,) = self._sides["query"]
         return self.model.encode_texts(["a"], field).shape[1:]
 

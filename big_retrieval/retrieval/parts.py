@@ -99,13 +99,13 @@ def make_part(options: IndexOptions, part: IndexPart) -> list[IndexPart]:
     else:
         about = making.write(work, target)
         log.info(f"part {part}: {about.documents if about else 0:,} documents in {target}")
-    # After this part has its name: if two processes finish together, the second one sees both.
+    # Listed after the rename: if two processes finish together, at least one sees all parts.
     missing = [x for x in part.all() if not x.folder(options.out).is_dir()]
     return [] if folders.made_from(options.out) == made_from else missing
 
 
 def join(options: IndexOptions, part: IndexPart) -> None:
-    """Joins all parts and removes them, unless that has been done; `part` is any of them.
+    """Joins all parts and removes them; does nothing if they are joined. `part` is any part.
 
     Raises a UserError if a part is missing, damaged or different, or if two documents have the same
     id.

@@ -1,8 +1,9 @@
 """Conversion of sparse rows to columns in bounded memory: runs on the disk, then a merge.
 
-Rows come in order. The rows that fit into memory become a run, a CSC matrix in .npy files. A run
-has later documents than the run before, so a merged column concatenates its parts in the runs. The
-merge processes ranges of columns whose entries fit into memory.
+Rows arrive in document order. When memory is full, the collected rows are written as a run: a CSC
+matrix in .npy files. Documents of a run follow the documents of the previous run, so a merged
+column is the concatenation of its parts. The merge reads as many columns at a time as fit into
+memory.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,7 @@ from scipy import sparse
 from big_retrieval.errors import UserError
 from big_retrieval.retrieval.files import open_array
 
-BYTES_PER_ENTRY = 32  # at the peak: rows, their copy and its columns; or a merge and its parts
+BYTES_PER_ENTRY = 32  # at the peak, when rows become columns or runs are merged
 MAX_DOCUMENTS = 2**31 - 1  # document indices are int32
 Rows = Any  # sparse.csr_array, whose arrays may be None by scipy's types
 Part = tuple[np.ndarray, np.ndarray]  # document indices int32 [n], values float32 [n]

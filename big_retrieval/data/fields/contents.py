@@ -24,11 +24,11 @@ NONE = -1  # no id
 
 @dataclass(frozen=True)
 class ContentIds:
-    """Settings of the ids of training rows by content; see `row_ids`.
+    """Settings for the content ids of training rows; see `row_ids`.
 
     Attributes:
       query, document: fields of each side.
-      queries, documents: ids per row: one for the drawn value, others for its record.
+      queries, documents: ids per row: one for the drawn value, the others for its record's values.
       negatives: document field that reads hard negatives; empty for none.
       count: K, hard negatives per row.
     """
@@ -71,7 +71,7 @@ def image_key(value: Any) -> bytes | None:
 
 
 def key_id(content: Hashable) -> int:
-    """Returns 31 bits of a key's digest: one collision in 2^31 pairs of keys."""
+    """Returns 31 bits of a key's digest: two keys collide with probability 2^-31."""
     parts = content if isinstance(content, tuple) else (content,)
     digest = hashlib.blake2b(digest_size=4)
     for part in parts:

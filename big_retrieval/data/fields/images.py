@@ -122,7 +122,7 @@ class ImageReader(FieldReader):
     def draw(self, name: str, record: Record, drawing: Drawing) -> np.ndarray:
         """Returns a random resized crop, possibly mirrored and with an erased rectangle.
 
-        A drawn text with a word that mirroring would make false prevents mirroring.
+        The image is not mirrored if a drawn text has one of the field's `flip_unsafe_words`.
         """
         image = transforms.training_view(
             column_of(record, self.field.column, drawing.source),
@@ -137,7 +137,7 @@ class ImageReader(FieldReader):
         mirrored = drawing.rng.random() < self.field.flip
         mirrored = mirrored and not has_word(drawing.said, self.field.flip_unsafe_words)
         image = image[:, ::-1] if mirrored else image
-        # Without erasing no random number is drawn, so that other draws stay the same.
+        # With erasing=0, no random number is drawn: the examples equal those without this key.
         if self.field.erasing and drawing.rng.random() < self.field.erasing:
             return transforms.erase(image, self.field.mean, drawing.rng)
         return image

@@ -62,7 +62,7 @@ def read_labels(
 def number_of(value: Any) -> int:
     """Returns an id as an integer from 0 to 2^31 - 1: itself, or 31 bits of its digest.
 
-    One collision is expected in 2^31 pairs of texts.
+    Two texts get the same integer with probability 2^-31.
     """
     if isinstance(value, numbers.Integral) and 0 <= int(value) < 2**31:
         return int(value)
@@ -124,7 +124,7 @@ def make_weight(labels: PairLabels) -> Callable[[np.ndarray], np.ndarray]:
       piecewise: s_max if s >= 0.9 s_max, else s_max / (0.9 s_max - s + 1)
       table: `labels.table`, linear between its scores and constant beyond them
 
-    Weights are not normalized: with s_max 100 they go from 1 to 100.
+    Weights are not normalized: with s_max 100, `linear` gives 0 to 100, `inverse` 0.99 to 100.
     """
     if labels.weight == "table":
         scores, weights = np.array(labels.table, np.float64).T

@@ -74,7 +74,7 @@ class TextField(EncodedField):
     def trimmed(self, arrays: Mapping[str, Any], length: int | None = None) -> Mapping[str, Any]:
         """Removes positions that are padding in all rows; this changes results only by rounding.
 
-        By default, lengths are powers of two, so that few programs are compiled.
+        By default, the length is a power of two from `SHORTEST` on, so XLA compiles few programs.
         """
         if length is None:
             longest = int(self.lengths(arrays).max(initial=1))

@@ -44,7 +44,7 @@ def scan(table: Table, texts: Collection[str], numbers: Collection[str] = ()) ->
     arrays: dict[str, Any] = {name: table.column(name) for name in (*texts, *numbers)}
     for name in texts:
         if arrays[name] is not None and not _is_text_or_integer(arrays[name].type):
-            arrays[name] = None  # Arrow formats them in another way than `as_text`
+            arrays[name] = None  # Arrow and `as_text` format them differently
     by_row = [name for name, array in arrays.items() if array is None]
     columns, blocks = set(table.columns or ()), {name: [] for name in by_row}
     for start in range(0, len(table) if by_row else 0, BLOCK):
@@ -79,9 +79,9 @@ def as_text(value: Any) -> str | None:
 
 
 def encode(texts: pa.Array) -> tuple[np.ndarray, pa.Array]:
-    """Encodes texts [n] without null as codes int32 [n] into the distinct texts [k], also returned.
+    """Returns codes int32 [n] of texts [n] without null, and the distinct texts [k].
 
-    Distinct texts are in the order of their first occurrence.
+    A code is the index of a distinct text. Distinct texts are ordered by first occurrence.
     """
     encoded = _one_chunk(texts.dictionary_encode())
     return np.asarray(encoded.indices, np.int32), encoded.dictionary
@@ -94,7 +94,7 @@ def match(texts: pa.Array, known: pa.Array) -> np.ndarray:
 
 
 def first_duplicate(texts: pa.Array) -> tuple[int, int] | None:
-    """Returns the first row whose text an earlier row has, and the earlier row; None if unique."""
+    """Returns the first row that repeats a text, and the earlier row; None if texts are unique."""
     codes, distinct = encode(texts)
     if len(distinct) == len(codes):
         return None

@@ -1,4 +1,4 @@
-"""Tables as sources: records have `image` and `captions`, whatever the names of the columns."""
+"""Tables as sources: `image` and `captions` of records come from columns of any names."""
 
 import contextlib
 import os
@@ -34,8 +34,9 @@ class Records(RecordSource):
     """Records of a table: `image` (pixels, `Encoded` or None), `captions`, and the other columns.
 
     Args:
-      image: columns of the image, the first with a value counts: a path, the content of an image
-        file, an array of pixels, or {"bytes": ..., "path": ...}; empty for no images.
+      image: columns of images; the first column with a value is used. A value is a path, the
+        content of an image file, an array of pixels, or {"bytes": ..., "path": ...}. Empty for no
+        images.
       text: column of one or several texts; empty for no texts.
       separator: separates several texts in a cell; empty for one text per cell.
       classes: label column -> names of its classes.
@@ -144,7 +145,7 @@ class EachCaption(RecordSource):
 
     Two captions of one image are two records, so a batch may contain both, each a negative of the
     other. With `config.labels.document="id"`, losses know that both belong to one image. A damaged
-    record of the source is one record, so that it is counted.
+    record of the source is one record here, so reading it counts it as damaged.
     """
 
     def __init__(self, source: RecordSource):

@@ -123,7 +123,7 @@ def convert(
     durable.make_folder(folder)
     (folder / INDEX).unlink(missing_ok=True)
     (folder / SKIPPED).unlink(missing_ok=True)
-    durable.sync_folder(folder)  # after a crash, no old index may belong to new shards
+    durable.sync_folder(folder)  # else, a crash could leave an old index next to new shards
     damage = Damage(folder / SKIPPED, max_damaged)
     total = max(1, -(-len(source) // shard_records))
     shards, columns = [], set()

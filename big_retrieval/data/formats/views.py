@@ -75,7 +75,7 @@ def save_rows(path: Path, rows: np.ndarray, table: Table) -> None:
 
 
 def numbered(table: Table, file: str, data: str) -> View:
-    """Returns the rows of a table whose indices a file contains.
+    """Returns the rows whose indices are in a file.
 
     Args:
       file: .npz of `save_rows`, or .npy of integers from 0, [n].
@@ -111,14 +111,14 @@ def numbered(table: Table, file: str, data: str) -> View:
 
 
 def _equal(table: Table, name: str, value: str) -> np.ndarray:
-    """Returns True for rows with a value in a column, and for damaged rows, which count later."""
+    """Returns True for rows with the value, and for damaged rows, which are counted when read."""
     column = table.column(name)
     kind = None if column is None else column.type
     if kind in (pa.string(), TEXT) or (kind is not None and pa.types.is_integer(kind)):
         equal = _compute.equal(_compute.cast(column, TEXT), value)
         return np.asarray(_compute.fill_null(equal, value == "None"), bool)
 
-    def matches(index: int) -> bool:  # Arrow formats other types in another way than Python
+    def matches(index: int) -> bool:  # Arrow and Python format other types differently
         try:
             return str(table.row(index, (name,)).get(name)) == value
         except Damaged:
@@ -139,7 +139,7 @@ def renamed(table: Table, names: Mapping[str, str]) -> Table:
 
 
 class InFolder(Derived):
-    """A table with absolute image paths, which start from the folder of its file."""
+    """Makes the relative image paths of a table absolute; they start from the file's folder."""
 
     def __init__(self, table: Table, folder: Path, image: str):
         super().__init__(table)
@@ -169,7 +169,10 @@ class InFolder(Derived):
 
 
 class Joined(Derived):
-    """A table with further columns of `other`, joined on a column of texts, unique in `other`."""
+    """Adds the columns of `other`, joined on a text column that is unique in `other`.
+
+    If both tables have a column, the value of the first table counts.
+    """
 
     def __init__(self, table: Table, other: Table, on: str):
         super().__init__(table)

@@ -63,7 +63,7 @@ def upright_size(image: Image.Image) -> tuple[int, int]:
 def _bands(image: Image.Image, edges: Box) -> Iterator[tuple[int, Image.Image]]:
     """Yields (row, band) of a part of a loaded image, upright and in RGB.
 
-    Turning and converting a whole image would hold its pixels up to four times.
+    Bands save memory: turning and converting a whole image needs up to four copies of its pixels.
     """
     orientation = _orientation(image)
     turn, scale = _TURN.get(orientation), _grey_scale(image)
@@ -74,7 +74,7 @@ def _bands(image: Image.Image, edges: Box) -> Iterator[tuple[int, Image.Image]]:
 
 
 def _stored(image: Image.Image, orientation: int, edges: Box) -> Box:
-    """Returns left, top, right and bottom of a part of the upright image, as stored."""
+    """Converts edges in the upright image to left, top, right and bottom in the stored image."""
     top, left, bottom, right = edges
     if orientation in TURNED:
         top, left, bottom, right = left, top, right, bottom

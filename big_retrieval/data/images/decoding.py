@@ -1,7 +1,8 @@
 """From the bytes of an image file to pixels.
 
 Files are untrusted. Only bitmap formats are opened, and `limits.py` checks sizes and memory before
-anything is decoded. Any problem of a file is a `ValueError`, whose message follows "the image is".
+anything is decoded. Any problem of a file raises a `ValueError`, whose message completes the words
+"the image is".
 """
 
 import io
@@ -24,14 +25,14 @@ Decoder = Literal["pillow", "opencv"]
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF", "JPEG2000")
 warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # `_open` checks the size
-# Pillow warns of every odd tag of a file, and a crawl of the web has millions of them.
+# Pillow warns of every unusual tag of a file, and files from the web have millions of them.
 warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
 logging.getLogger("PIL").setLevel(logging.CRITICAL)
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """Content of an image file, decoded when its size in the batch is known.
+    """Undecoded content of an image file: the size in the batch can reduce the cost of decoding.
 
     Attributes:
       path: absolute path of the file; empty for content of another file, such as a shard.
@@ -88,7 +89,7 @@ def decode_part(
     """
     with _open(data) as image:
         if image.format == "TIFF":
-            image.load()  # Pillow turns it here; its size was upright before
+            image.load()  # turns the pixels; Pillow reports the upright size before
         size = upright_size(image)
         box = choose(*size)
         jpeg = image.format == "JPEG" and image.mode in ("RGB", "L")
@@ -114,7 +115,7 @@ def _edges(box: Box, size: tuple[int, int], scaled: tuple[int, ...]) -> Box:
 
 
 def picture(value: Any, place: str = "an image") -> np.ndarray:
-    """Returns a record's image as uint8 [H, W, 3], the first of several; raises `Damaged`."""
+    """Decodes a record's image (the first of several), uint8 [H, W, 3]; may raise `Damaged`."""
     if isinstance(value, OneOf):
         value = value.load(0)
     if isinstance(value, Encoded):

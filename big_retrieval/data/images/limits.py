@@ -11,7 +11,7 @@ LARGEST = 80_000_000  # maximum number of pixels
 MOST_BYTES = 640 * 2**20  # maximum memory per image: `LARGEST` pixels in RGB, stored and upright
 MOST_FILE = 256 * 2**20  # maximum bytes of an image file
 SMALLEST = 2  # minimum number of pixels; dead links are often stored as an image of one pixel
-LONGEST = 100  # maximum long side / short side: resizing the short side would fill the memory
+LONGEST = 100  # maximum long side / short side; resizing longer images would fill the memory
 ORIENTATION = 274  # tag of EXIF and TIFF
 TURNED = (5, 6, 7, 8)  # orientations that swap height and width
 # Bytes per pixel of decoders' buffers: planes, a canvas, a copy of the image.
@@ -28,7 +28,7 @@ class Unreasonable(Exception):
 def check_size(image: Image.Image) -> None:
     """Raises `Unreasonable` for an open image that is too large or too small, before decoding it.
 
-    The message follows "the image is".
+    The message completes the words "the image is".
     """
     width, height = image.size
     size = f"{width:,} x {height:,} pixels"

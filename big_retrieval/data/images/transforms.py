@@ -114,13 +114,13 @@ def evaluation_view(
 ) -> np.ndarray:
     """Resizes the short side and crops the central square, uint8 [size, size, 3].
 
-    By default, the pixels equal CLIP's preprocessing. The array is the same if nothing changes.
+    By default, the pixels equal CLIP's preprocessing. May return the input array, unchanged.
 
     Args:
       image: uint8 [H, W, 3], `Encoded`, or `OneOf` for the first of several.
       short: length of the resized short side, `size` or more; 0 for `size`.
       squash: True to resize both sides to this length.
-      margin: rounding of half a pixel of margin: to even as torchvision, or down as transformers.
+      margin: rounding of a margin of n + 1/2 pixels: to even (torchvision), or down (transformers).
 
     Raises:
       Damaged: the image cannot be read.
@@ -182,7 +182,7 @@ def erase(
     """Returns a copy with a drawn rectangle in a color [0, 1]: Random Erasing, as in torchvision.
 
     Its share of the area is uniform in 0.02 to 0.33, its height/width log-uniform in 0.3 to 3.3.
-    The array is the same if no drawn rectangle fits.
+    Returns the input array if none of ten drawn rectangles fits.
     """
     rows, columns = image.shape[:2]
     box = _draw_box(rows, columns, _ERASED_SHARE, _ERASED_RATIO, rng)

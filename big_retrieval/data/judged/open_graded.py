@@ -170,7 +170,7 @@ def _names(
     documents: JudgedFile | None,
     owners: Mapping[str, str],
 ) -> tuple[Names, Mapping[str, str], Mapping[str, str]]:
-    """Returns the names of columns in records: of all, of the queries, and of the documents.
+    """Returns the column names in the records of pairs, of queries, and of documents.
 
     Args:
       owners: results of `owner` for columns of the pairs' file.

@@ -42,7 +42,8 @@ class PairedRows:
     Attributes:
       pairs: row of each pair whose document exists, int64 [n].
       queries: row of each query, int64 [Q]; in the pairs' file if there is no file of queries.
-      documents: row of each document, int64 [D]; likewise.
+      documents: row of each document, int64 [D]; in the pairs' file if there is no file of
+        documents.
       notes: a message per reason to skip pairs, with their number.
     """
 
@@ -54,7 +55,7 @@ class PairedRows:
 
 
 class Pairing:
-    """Judged pairs, from the ids and scores of all pairs; each step may skip some."""
+    """Judged pairs from the rows of a file; each step may skip pairs, and then adds a note."""
 
     def __init__(self, columns: Scan, config: "Graded", place: Callable[[int], str]):
         self._config, self._place = config, place
@@ -107,8 +108,9 @@ class Pairing:
         """Assigns indices to queries and documents.
 
         Args:
-          queries: None for the queries of the pairs, in their order.
-          documents: None likewise. A file's documents all get an index, judged or not.
+          queries: file of the queries; None to number the queries of the pairs as they occur.
+          documents: file of the documents, all of which get an index, judged or not; None to
+            number the documents of the pairs as they occur.
         """
         known = None  # the row of each distinct query
         if queries is not None:
@@ -176,15 +178,16 @@ class Pairing:
 def _indices(
     codes: np.ndarray, known: np.ndarray | None, pairs: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Assigns indices to the items of the pairs by their rows in a file, else in the pairs.
+    """Assigns indices from 0 to the queries (or documents) of pairs, ordered by row in a file.
 
     Args:
-      codes: code of each pair's item, [n].
-      known: row of each code; None without a file.
-      pairs: row of each pair, [n], increasing.
+      codes: code of each pair's query, [n].
+      known: row of each code in the file of queries; None if there is no such file.
+      pairs: row of each pair in the pairs' file, [n], increasing.
 
     Returns:
-      Index of each pair's item, int64 [n], and row of each index.
+      Index of each pair's query, int64 [n], and the row of each index: in the file of queries, or
+      the first row of the query in the pairs' file.
     """
     rows = codes if known is None else known[codes]
     distinct, first, indices = np.unique(rows, return_index=True, return_inverse=True)
@@ -194,9 +197,10 @@ def _indices(
 def owner(texts: pa.Array, paired: PairedRows) -> Literal["query", "document", ""]:
     """Infers whether a column of the pairs describes the query, the document, or both ("").
 
-    The column belongs to the side within whose items its values change less. If each document
-    belongs to one query, a value that is constant within a query is also constant within a
-    document. So if values change within neither, the column belongs to the side with fewer items.
+    A column of queries has one value in all pairs of a query. So the column belongs to the side on
+    which fewer pairs differ from the first pair with the same query (or document). If no pair
+    differs on either side, the column belongs to the side with fewer items: where each document has
+    one query, a column of queries is constant for every document, too.
 
     Args:
       texts: the column for all rows of the pairs' file; null if a row has no text.

@@ -145,7 +145,7 @@ def distinct(
 
 
 def _combined(score: np.ndarray, starts: np.ndarray, duplicates: DuplicatePolicy) -> np.ndarray:
-    """Combines the scores [n] of each run that begins at one of `starts` [k]; float64 [k]."""
+    """Combines the scores [n] of equal pairs, which begin at `starts` [k]; float64 [k]."""
     if duplicates == "first":
         return score[starts]
     if duplicates == "mean":

@@ -67,7 +67,7 @@ def split_files(
     folder = folder.absolute()
     durable.make_folder(folder)
     (folder / SUMMARY).unlink(missing_ok=True)
-    durable.sync_folder(folder)  # after a crash, no old summary may belong to new files
+    durable.sync_folder(folder)  # else, a crash could leave an old summary next to new files
     renamed = _write(source, config, parts, ids, folder)
     document_texts = [_text_of(source.documents, index) for index in range(len(source.documents))]
     summary = {
@@ -97,7 +97,7 @@ def _text_of(side: SideRecords, index: int) -> str:
 
 
 def _groups(documents: SideRecords, ids: list[str], column: str) -> list[str]:
-    """Returns keys of documents that stay together: the value of a column, else the id."""
+    """Returns each document's key: a value of `column`, else the id. Equal keys stay together."""
     if not column:
         return ids
     values = [as_text(documents.value(index, column)) for index in range(len(documents))]
@@ -160,7 +160,7 @@ def _write(
     queries, documents = source.queries, source.documents
     query_columns = _side_columns(queries, documents, bool(config.queries))
     document_columns = _side_columns(documents, queries, bool(config.documents))
-    moved = set()  # columns of the pairs' file whose values are in the file of one side
+    moved = set()  # columns that move from the pairs' file to the file of one side
     if not config.queries:
         moved |= {x for x in query_columns if _is_constant(source, queries, query, x)}
     if not config.documents:

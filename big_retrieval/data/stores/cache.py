@@ -1,4 +1,4 @@
-"""The folder of all stores: their sizes, source files and last uses, and which are not needed."""
+"""The folder of all stores: lists and deletes stores, by size, source files and last use."""
 
 import atexit
 import contextlib
@@ -20,7 +20,7 @@ from big_retrieval.runtime import locks
 
 DAY = 24 * 3600.0  # seconds
 UNUSED_DAYS = 30
-CHANGED_DAYS = 7  # a run that began before a change still reads the store
+CHANGED_DAYS = 7  # for changed files: a run that began before the change may read the store
 MIB = 2**20
 NAME = re.compile(r".+-[0-9a-f]{20}(\.partial)?")  # of a store, as `ingest` names it
 

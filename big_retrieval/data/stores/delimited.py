@@ -21,7 +21,7 @@ OTHER_DELIMITERS = (";", "\t", "|")  # of CSV files
 UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 MOST_REREAD = 2**31  # characters that are read again after unclosed quotes
 
-Quoting = Literal[0, 3]  # csv.QUOTE_MINIMAL or csv.QUOTE_NONE (quotes are letters)
+Quoting = Literal[0, 3]  # csv.QUOTE_MINIMAL or csv.QUOTE_NONE (quotes are plain characters)
 
 
 def delimited(delimiter: str) -> Reader:
@@ -35,7 +35,7 @@ def read_delimited(path: Path, delimiter: str, lower: bool = False) -> Iterator[
 
     The file is UTF-8, UTF-16 with a byte order mark, or Windows-1252. If the header of a CSV file
     has no comma, semicolons, tabs or bars may separate cells. Empty lines are skipped. If a TSV
-    file breaks the rule of quotes, quotes are letters.
+    file breaks the rule of quotes (see the module), quotes are plain characters.
 
     Args:
       lower: converts the column names to lower case, without spaces around them.
@@ -62,7 +62,7 @@ def read_delimited(path: Path, delimiter: str, lower: bool = False) -> Iterator[
 
 
 def _delimiter_of(path: Path, encoding: str, delimiter: str, notes: list[str]) -> str:
-    """Returns the delimiter of a file; another one for a CSV file without a comma in the header."""
+    """Returns the delimiter; for CSV without a comma in the header, the most frequent other one."""
     with path.open(encoding=encoding, newline="", errors="replace") as file:
         header = file.readline(LARGEST_RECORD)
     other = max(OTHER_DELIMITERS, key=header.count)
@@ -75,7 +75,7 @@ def _delimiter_of(path: Path, encoding: str, delimiter: str, notes: list[str]) -
 def encoding_of(path: Path, notes: list[str]) -> str:
     """Returns the encoding of a text file (utf-8-sig, utf-16 or cp1252); adds a note if unusual.
 
-    If letters in UTF-8 precede the first invalid byte, the file is UTF-8 with damaged letters.
+    If valid non-ASCII letters precede the first invalid byte, the file is UTF-8 with damaged bytes.
     """
     decoder, is_ascii, valid_bytes = codecs.getincrementaldecoder("utf-8")(), True, 0
     with path.open("rb") as file:

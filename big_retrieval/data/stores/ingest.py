@@ -4,9 +4,10 @@
                           00000-00000.arrow  parts: lane, and part of the lane
     <stores>/<name>-<key>.partial/           of a running or killed process
 
-The key is a digest of the format, its options and the files' paths, sizes and modification times.
-Files with a new modification time are read again into a store with the same fingerprint. A lane is
-a run of files; after a kill, reading continues after the last complete lane.
+The key is a digest of `VERSION`, the format, its options, and each file's path, size, modification
+time, and first and last bytes. Files with a new modification time are read again, into a store with
+the same fingerprint if their rows are equal. A lane is a group of consecutive files. A killed
+process is resumed after the last complete lane.
 """
 
 import contextlib
@@ -35,10 +36,10 @@ from big_retrieval.runtime.progress import progress_bar
 VERSION = 4  # increase it when a reader returns other rows for the same file
 LANE_BYTES = 2**28  # a lane ends with the file that reaches this size
 MOST_BYTES = 2**30  # maximum size of a part of several blocks; offsets of texts have 32 bits
-ANNOUNCED = 50 * 2**20  # bytes above which reading is logged
+ANNOUNCED = 50 * 2**20  # a log line and a progress bar above this number of bytes
 MOST_NOTES = 5  # notes that are printed
-MOST_SAMPLED = 2**26  # bytes of the ends of all files together that each open reads,
-LEAST_END = 2**12  # but at least this many bytes per end
+MOST_SAMPLED = 2**26  # maximum bytes of all files' ends together, for `ends_digest`,
+LEAST_END = 2**12  # with at least this number of bytes at each end of a file
 MIB = 2**20
 
 log = logging.getLogger(__name__)
@@ -56,7 +57,7 @@ def open_store(paths: Sequence[Path], reader: Reader) -> Store:
     folder = stores_folder() / f"{paths[0].stem[:40]}-{_key(files, reader)}"
     if not _is_store(folder):
         folder = _make_store(folder, files, reader)
-    with contextlib.suppress(OSError):  # of another user
+    with contextlib.suppress(OSError):  # the store belongs to another user
         os.utime(folder / INFO)  # the time of the last use
     store = Store(folder)
     for note in store.notes[:MOST_NOTES]:
@@ -70,7 +71,7 @@ def open_store(paths: Sequence[Path], reader: Reader) -> Store:
 
 
 def _is_store(folder: Path) -> bool:
-    return os.path.isfile(folder / INFO)  # also False in a folder of another user
+    return os.path.isfile(folder / INFO)  # also False if the folder is not readable
 
 
 def _key(files: Sequence[File], reader: Reader) -> str:
@@ -94,7 +95,7 @@ def _make_store(folder: Path, files: Sequence[File], reader: Reader) -> Path:
         locks.beside(folder), of=folder, flag="BIG_RETRIEVAL_STORES", wait=True, look=0.2
     )
     with owner:
-        if not _is_store(folder):  # another process may have read them meanwhile
+        if not _is_store(folder):  # another process may have read the files meanwhile
             _Ingestion(folder, files, reader).run()
     return folder
 
@@ -228,7 +229,7 @@ class _Ingestion:
 
 @contextlib.contextmanager
 def _no_collection() -> Iterator[None]:
-    """Stops the collector of cyclic garbage, which would double the time of making many objects."""
+    """Disables the cyclic garbage collector, which would double the time of reading."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -29,7 +29,7 @@ class Store(Table):
       columns: all columns that at least one row has.
       fingerprint: digest of all rows: values, types, and the row counts of the parts. Copies of the
         files have the same fingerprint. Equal rows in another format, or in row groups of another
-        size, may be divided into other parts.
+        size, may have another fingerprint, because they may be divided into other parts.
     """
 
     def __init__(self, folder: Path):
@@ -76,7 +76,7 @@ class Store(Table):
                     row[name] = value
         except RecursionError:
             raise Damaged(self.place(index), "JSON that is nested too deeply") from None
-        except (ValueError, OverflowError) as error:  # such as a date that Python cannot hold
+        except (ValueError, OverflowError) as error:  # such as a date outside the range of Python
             raise Damaged(self.place(index), f"a value that cannot be read ({error})") from None
         return row
 

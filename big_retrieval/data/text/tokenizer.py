@@ -103,7 +103,8 @@ class FixedLengthTokenizer:
     def frame(self) -> dict[str, Any]:
         """Returns ids around texts: `start`, `end`, `between` (title and text), `pad` and `stop`.
 
-        `stop` ends a text in CLIP, else it is None. `standalone` are tokens.
+        `stop` is CLIP's end token, after which tokens do not count; else it is None. Values are
+        ids, except `standalone`: strings of special tokens.
         """
         return {
             "start": tuple(self._before),
@@ -231,7 +232,8 @@ class FixedLengthTokenizer:
         """Returns the tokenizer of the content of a `tokenizer.json`.
 
         Args:
-          pad_id: None for the id in the content, else of a token such as [PAD], else 0.
+          pad_id: None for the id in the content; if it has none, the id of a token such as [PAD],
+            or else 0.
         """
         try:
             content = json.loads(text)

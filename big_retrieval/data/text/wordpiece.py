@@ -73,7 +73,7 @@ def _count_words(texts: Iterable[str], lowercase: bool) -> Counter[str]:
 
 
 def _split(chunks: Counter[str], lowercase: bool, words: Counter[str]) -> None:
-    """Adds the words of chunks to the counts of words; chunks of equal counts together."""
+    """Splits chunks into words, and adds their counts to `words`; equal counts in one call."""
     normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     splitter = pre_tokenizers.BertPreTokenizer()
     by_count: defaultdict[int, list[str]] = defaultdict(list)
@@ -87,7 +87,10 @@ def _split(chunks: Counter[str], lowercase: bool, words: Counter[str]) -> None:
 
 
 def _spell(words: Counter[str], vocab: Sequence[str]) -> tuple[list[str], array]:
-    """Empties `words`; returns the words that entries can spell, a character per entry."""
+    """Returns words and counts; character chr(i) of a word is entry i of `vocab`. Empties `words`.
+
+    Drops words with a letter that is not in `vocab`.
+    """
     ids = {name: chr(index) for index, name in enumerate(vocab)}
     firsts, inner = defaultdict(str), defaultdict(str)  # other characters become nothing
     for name in vocab[len(SPECIALS) :]:
