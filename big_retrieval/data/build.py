@@ -91,7 +91,7 @@ def warn_of_other_evals(saved: Mapping[str, str], now: Mapping[str, str]) -> Non
 
 
 def make_labels(config: Config) -> PairLabels:
-    """Returns `config.labels`; unnamed text fields become the only text field of their side."""
+    """Returns `config.labels`; an empty `<side>_field` becomes the only text field of the side."""
     labels, fields = config.labels, {}
     for side in ("query", "document"):
         texts = config.side(side, "text")

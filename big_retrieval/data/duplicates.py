@@ -19,7 +19,7 @@ from big_retrieval.data.sources import RecordSource, evenly_spaced, value_of
 from big_retrieval.errors import Damaged, UserError
 
 log = logging.getLogger(__name__)
-ALL, SAMPLE = 200_000, 20_000  # above ALL records, a sample of SAMPLE records is read
+ALL, SAMPLE = 200_000, 20_000  # in sources of more than ALL records, only SAMPLE are read
 IMAGES = 5_000  # maximum number of images to read; a digest needs the whole file
 MOST_IDS = 8  # maximum number of ids per row: its text, and other texts of its record
 OFF = "config.labels.duplicates=False turns this off"

@@ -18,8 +18,8 @@ class Values(RecordSource):
     """Values of one field as a source of records.
 
     Args:
-      values: a sequence; for an image field, of file paths, contents of files as bytes, PIL images
-        or uint8 arrays [H, W, 3], or one of these.
+      values: a sequence. For an image field, a value is a file path, the content of a file as
+        bytes, a PIL image or a uint8 array [H, W, 3]; a single image is a sequence of one.
     """
 
     name = "the values"

@@ -92,7 +92,7 @@ class Content:
     ) -> dict[str, Any]:
         """Returns a document, its terms, and the models that have Grad-CAM of the query.
 
-        The query is the document itself if it is not compared.
+        If there is no query, `query` is the document itself.
         """
         is_alone = query.kind == "like" and query.value == document
         other = {} if is_alone else {"query" if query.kind == "text" else "like": query.value}

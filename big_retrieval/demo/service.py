@@ -35,7 +35,7 @@ class SearchQuery:
 
     kind: Kind
     value: Any  # a text, the content of an image file, or a document index
-    start: int = 0  # number of better answers to leave out
+    start: int = 0  # number of best answers to skip
     count: int = 10  # maximum number of answers
 
 
@@ -122,7 +122,7 @@ class Service:
         stop, value = query.start + query.count, query.value
         if query.kind == "image":
             value = Encoded(value, "the image")
-        depth = next(x for x in DEPTHS if x >= stop + 2)  # one more, and the document itself
+        depth = next(x for x in DEPTHS if x >= stop + 2)  # `more`, and the document itself
         times = [time.perf_counter()]
         row = mode.encode(query.kind, value)
         times.append(time.perf_counter())

@@ -15,7 +15,7 @@ from starlette.types import Message, Receive
 from big_retrieval.data.images.decoding import FORMATS
 
 MAX_BODY = 8 * 2**20  # bytes of a request
-DRAINED = 64 * 2**20  # bytes read of a larger request, so that browsers show the error
+DRAINED = 64 * 2**20  # maximum bytes read: browsers show an error only after their upload
 MAX_PIXELS = 16_000_000  # of an uploaded image
 MAX_QUERY = 1000  # characters
 MAX_SECONDS = 20.0  # for the arrival of a body

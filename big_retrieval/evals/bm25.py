@@ -96,7 +96,7 @@ class Bm25:
 
 def _library() -> Any:
     try:
-        # Not at the top: it starts jax's backend, which --distributed must do first.
+        # Not at the top: the import starts jax's backend, which --distributed must do.
         import bm25s
     except ImportError:
         raise UserError("BM25 needs bm25s: install the extra big_retrieval[bm25].") from None

@@ -53,7 +53,7 @@ def best_others(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the best classes of each image except its label, and their scores.
 
-    NaN comes first, and the lower index of equal scores.
+    NaN comes first. Among equal scores, the lower index comes first.
 
     Returns:
       int64 [n, min(count, classes - 1)], and scores of the same shape.

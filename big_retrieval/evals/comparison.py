@@ -92,7 +92,7 @@ def compare_systems(
 def largest_gains(a: Path, b: Path, pairs: Pairs, metric: str, count: int) -> list[str]:
     """Returns a line per evaluator with at most `count` queries whose metric gains most.
 
-    A metric is such as "R-precision", which is precision@5 for images with five captions.
+    For example, the metric "R-precision" is precision@5 for images with five captions.
     """
     lines = []
     for evaluator, ((ids, values), second) in pairs.items():

@@ -40,7 +40,7 @@ class FieldItems:
 
     @property
     def different(self) -> np.ndarray:
-        """Values, or owners, int64 [n]; the report shows one item of each among the worst."""
+        """`values`, else `owners`, int64 [n]; the hardest queries in a report differ in it."""
         return self.owners if self.values is None else self.values
 
     def names(self) -> list[str]:

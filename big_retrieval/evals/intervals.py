@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 
-FEW = 1000  # queries; from here on, a 95% interval is at most 0.062 wide
+FEW = 1000  # with this many queries, a 95% interval is at most 0.062 wide
 Z = 1.959964  # 95% of a normal distribution
 
 

@@ -6,8 +6,8 @@ The objective and the solver (SciPy's L-BFGS) are the same as in scikit-learn wi
 
 The rows of features are sharded over the mesh, the classifier is replicated, and XLA adds up the
 gradients. Features are stored in float32 and multiplied in float64 (float32 on TPUs): with a small
-penalty and separable classes, the rounding of float32 exceeds the gradient. The host takes the
-steps.
+penalty and separable classes, the rounding of float32 exceeds the gradient. SciPy computes the
+steps on the host.
 """
 
 from typing import Any, NamedTuple
@@ -23,8 +23,8 @@ from big_retrieval.evals.ranks import class_ranks
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.runtime import activity
 
-SLOPE = 1e-7  # the search ends if no entry of the gradient, divided by the rows, is larger
-SAME = 1e-13  # the search also ends if the objective changes by less than this share
+SLOPE = 1e-7  # L-BFGS ends if no entry of the gradient per row is larger
+SAME = 1e-13  # it also ends if the objective changes by less than this share
 
 
 class Classifier(NamedTuple):

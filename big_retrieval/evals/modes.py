@@ -10,8 +10,8 @@
 | `top_k=64` | 64 terms and the words of the text | the same |
 | `top_k=64/all` | 64 terms and the words of the text | as encoded |
 
-0 keeps only the words of the text, with their weights. A mode can only narrow the head's gate: the
-terms outside the head's `top_k` are lost. Nothing is encoded twice.
+`top_k=0` keeps only the words of the text, with their weights. A mode can only narrow the head's
+gate: the terms outside the head's `top_k` are lost. Nothing is encoded twice.
 """
 
 import re
@@ -142,7 +142,7 @@ def in_mode(
 def narrowed(
     embeddings: scipy.sparse.csr_array, top_k: int, bow: scipy.sparse.csr_array | None = None
 ) -> scipy.sparse.csr_array:
-    """Keeps the `top_k` largest entries of each row (the lower term of equal ones), and `bow`.
+    """Keeps the `top_k` largest entries of each row (ties: the lower term), and the terms in `bow`.
 
     The embeddings, CSR [n, V], are not negative.
     """

@@ -63,7 +63,7 @@ def judged_sources(
 
 
 def graded_pairs(split: DataSplit, roles: Roles, images: str) -> Graded:
-    """Returns the source of a split's pairs; raises if the column has several names for it."""
+    """Returns the source of a split's pairs; raises if a column has several names for the split."""
     if split.rows is not None and not split.where:
         raise UserError(
             f"{split.path}: judged pairs need one name per split in their column of splits, and "

@@ -19,7 +19,7 @@ from big_retrieval.own_data.sources import FOLDER, SplitRecords, open_data
 log = logging.getLogger(__name__)
 NAME = "data"  # of the evaluator
 SIDES = ("query", "document")
-ORDER = ("test", "validation", "train")  # uses the first split of the data
+ORDER = ("test", "validation", "train")  # the first of these in the data is evaluated
 
 
 def on_data(
@@ -28,7 +28,7 @@ def on_data(
     """Returns the config with one evaluator on data in any form of `train --data`.
 
     Args:
-      flags: columns of the user. Other roles prefer the columns of the training data.
+      flags: columns that the user names. Other roles prefer the columns of the training data.
       separator: separates several texts in a cell; empty for one text per cell.
 
     Returns:

@@ -31,8 +31,9 @@ def has_layout(file: Path, keys: Sequence[bytes]) -> bool:
 def write_coco(file: Path, images: str, out: Path) -> None:
     """Writes COCO's captions as JSON lines, a line per image with captions.
 
-    The pictures of annotations/captions_NAME.json are in the folder NAME next to `annotations`, or
-    in `images`, or else in the folder of the file.
+    The pictures of captions_NAME.json are in the folder NAME of `images`, if it exists, or else in
+    `images`. If `images` is empty, they are in the folder NAME next to the file's folder, if it
+    exists, or else in the file's folder.
     """
     split = (Path(images) if images else file.parent.parent) / file.stem.removeprefix("captions_")
     root = split if split.is_dir() else Path(images or file.parent)

@@ -36,7 +36,7 @@ class Machine:
 
     @property
     def batch(self) -> int:
-        """Rows that always fit: 256 per 16 GiB of accelerator memory."""
+        """Batch size that fits: 256 rows per accelerator for each 16 GiB of its memory."""
         return 256 * self.accelerators * max(1, round((self.memory or 2**34) / 2**34))
 
     def __str__(self) -> str:

@@ -52,7 +52,7 @@ def _title(family: str) -> str:
 
 
 def make_charts(runs: Sequence[RunFiles]) -> list[Chart]:
-    """Returns the charts of one run, or of two overlaid: then colors are runs, dashes metrics."""
+    """Returns the charts of one run, or of two together: a color per run, a dash per metric."""
     families: dict[str, list[str]] = {}
     for name in sorted({name for run in runs for name in run.series}, key=natural):
         families.setdefault(_family(name), []).append(name)

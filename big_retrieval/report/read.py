@@ -1,4 +1,4 @@
-"""Contents of a run folder; of an unfinished run, some files are missing."""
+"""Contents of a run folder. An unfinished run lacks some of the files."""
 
 import json
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class RunFiles:
     folder: Path
     name: str  # name of the folder, with the parent's name if another run has the same
     config: dict[str, Any]  # config.json
-    results: dict[str, Any]  # results.json, as for `evaluation` and `environment`
+    results: dict[str, Any]  # results.json; the next two are from the files of their names
     evaluation: dict[str, Any]
     environment: dict[str, Any]
     meta: dict[str, Any]  # meta.json of the newest checkpoint

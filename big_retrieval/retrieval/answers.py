@@ -29,8 +29,8 @@ def answer(searcher: IndexSearcher, query: str, depth: int) -> None:
 def converse(searcher: IndexSearcher, depth: int) -> None:
     """Answers every line of standard input, a terminal or a pipe.
 
-    Prints an error of a line and continues. Ends if the reader of the results is closed (`| head
-    -1`).
+    Prints errors and continues. Ends when the program that reads the results closes the pipe
+    (`| head -1`).
     """
     terminal = sys.stdin.isatty()
     if terminal:

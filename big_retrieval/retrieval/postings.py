@@ -93,7 +93,7 @@ class PostingLists:
         self._bounds = np.stack([pointers[:-1], pointers[1:]], axis=1)  # [V, 2]
         self._ends = np.stack([0 * lengths, lengths], axis=1).astype(np.int32)  # [V, 2]
         self._ones = np.ones(0 if values is not None else lengths.max(initial=0), np.float32)
-        self._checked = np.zeros(len(lengths), bool)  # lists whose documents exist
+        self._checked = np.zeros(len(lengths), bool)  # lists whose document indices are in range
 
     def add(self, scores: np.ndarray, terms: np.ndarray, weights: np.ndarray) -> list[list[int]]:
         """Adds the lists of a query to scores [D] in place, in the order of its terms.
@@ -125,7 +125,7 @@ class PostingLists:
         """Raises an IndexError if a list, at its first use, has a document out of range."""
         for term in terms[~self._checked[terms]].tolist():
             documents = self._documents[slice(*self._bounds[term])]
-            # Without their signs, negative numbers are too large.
+            # Read as unsigned, negative indices are too large, too.
             if len(documents) and documents.view(np.uint32).max() >= self._count:
                 raise IndexError(term)
             self._checked[term] = True

@@ -41,8 +41,7 @@ class BagOfWordsEncoder:
     ) -> sparse.csr_array:
         """Builds bags of words with 1 at the term of every token, float32 [n, V].
 
-        Special tokens, including the unknown token, never count, although they may have a term:
-          every
+        Special tokens never count, not even the unknown token, although they may have a term: every
         document contains the end token.
 
         Args:

@@ -119,7 +119,7 @@ def check_ids(
 
 
 class Keys:
-    """Index of rows by unique keys (Arrow texts [n] without null); sorted, plus 8 bytes per key."""
+    """Finds rows by unique keys (Arrow texts [n] without null): sorted keys, and 8 bytes each."""
 
     def __init__(self, keys: pa.Array):
         order = _compute.array_sort_indices(keys)

@@ -10,7 +10,7 @@ from big_retrieval.data.formats.shards import plain
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.errors import UserError
 
-LIGHT, HEAVY = 16384, 256  # rows of a group; heavy rows may contain images
+LIGHT, HEAVY = 16384, 256  # rows per row group: of arrays, or of rows that may contain images
 
 
 def write_parquet(

@@ -44,8 +44,8 @@ def open_pictures(folder: Path) -> Rows:
 
     The columns are `image` (path from the folder that contains `folder`), `captions`, `name`,
     `folder`, and `id` (path in `folder`). The captions of a picture are the lines of its text file.
-    The text file has the same name and is next to the picture, or in another folder whose path ends
-    alike (images/a/cat.jpg, texts/a/cat.txt). Without text files, rows have no `captions`.
+    The text file has the same name and is next to the picture, or in a folder whose path has the
+    same end (images/a/cat.jpg, texts/a/cat.txt). Without text files, rows have no `captions`.
     """
     root = folder.absolute()
     files = walk(root)
@@ -84,7 +84,10 @@ def open_pictures(folder: Path) -> Rows:
 
 
 def _distant_text(image: Path, by_name: Mapping[str, list[Path]]) -> Path | None:
-    """Returns the only text file of a name, or the one with the longest common end of its path."""
+    """Returns the text file with the name of a picture, or None.
+
+    Of several files, it is the one whose folder path has the longest common end, if that is unique.
+    """
     files = by_name.get(image.stem, [])
     if len(files) < 2:
         return files[0] if files else None

@@ -78,7 +78,7 @@ class Shard(Table):
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Digest of the file's size and ends; a file of images may be too large to read."""
+        """Digest of size, first and last bytes: reading all images would take too long."""
         if self._broken:
             return digest_of([self._count])
         return digest_of([self._stamp[0], ends_digest(self._path)])

@@ -38,7 +38,7 @@ class Table:
         raise NotImplementedError
 
     def row(self, index: int, columns: Collection[str] | None = None) -> Record:
-        """Returns a row as a new dict; with `columns`, at least those of them that it has.
+        """Returns a row as a new dict; with `columns`, at least these columns, if the row has them.
 
         Raises:
           Damaged: the row cannot be read.

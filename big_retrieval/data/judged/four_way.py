@@ -71,7 +71,7 @@ def _share(keys: Sequence[str], share: float, seed: int, label: str) -> np.ndarr
 
 
 def _chosen(keys: Sequence[str], share: float, seed: int, purpose: str) -> np.ndarray:
-    """Returns a mask bool [n] of the share, up to half a group more or less."""
+    """Selects whole groups of equal keys: the share of the keys, within half a group; bool [n]."""
     groups, group, sizes = np.unique(
         np.asarray(keys, object), return_inverse=True, return_counts=True
     )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Gallery:
-    """Images of a file, with their column `value`, by the unique keys in the column `key`."""
+    """Images in the column `value` of a file, looked up by the unique keys in its column `key`."""
 
     def __init__(self, table: Table, key: str, value: str, root: Path):
         columns = scan(table, (key,))

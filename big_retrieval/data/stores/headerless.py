@@ -1,4 +1,4 @@
-"""Readers of lines without a header: tab-separated texts, and qrels. Quotes are letters.
+"""Readers of lines without a header: tab-separated texts, and qrels. Quotes are plain text.
 
 If all cells of the first line are in `HEADER`, `tab_reader` uses the reader of TSV files with a
 header. `qrels_reader` does so if the last cell of the first line is not a number.

@@ -1,8 +1,8 @@
 """Reader of tar shards in the layout of WebDataset and img2dataset.
 
-A sample is a run of members with the same name before the first dot: 000012.jpg, 000012.txt,
-000012.json. Texts are copied into the store. Other members stay in the shard and are read with one
-seek.
+A sample is a group of consecutive members with the same name before the first dot: 000012.jpg,
+000012.txt, 000012.json. Texts are copied into the store. Other members stay in the shard and are
+read with one seek.
 """
 
 import tarfile
@@ -18,8 +18,8 @@ from big_retrieval.errors import UserError
 from big_retrieval.io.handles import RandomAccessFile
 
 LARGEST_MEMBER = 256 * 2**20  # bytes; a damaged header may contain any size
-MOST_ENDINGS = 64  # above this number, the names of a shard have several dots
-FEW_MEMBERS = 8  # up to this number, most endings may have a dot
+MOST_ENDINGS = 64  # with more, names of samples contain dots: the shard is rejected
+FEW_MEMBERS = 8  # a larger shard may have half as many endings with a dot
 
 
 @in_blocks

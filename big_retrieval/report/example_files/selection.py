@@ -58,7 +58,7 @@ def rounded(score: float) -> float | None:
 def worst(values: np.ndarray, owners: np.ndarray, count: int) -> np.ndarray:
     """Returns the indices of the `count` largest finite values [Q], at most one per owner [Q].
 
-    The largest value comes first; the lower index of equal values.
+    The largest value comes first. Among equal values, the lower index comes first.
     """
     order = np.argsort(-np.where(np.isfinite(values), values, -np.inf), kind="stable")
     order = order[np.isfinite(values[order])]

@@ -22,7 +22,7 @@ class ExportFormat:
     module: str  # module of this package with the function `write_<name>`
     lexical: bool = False  # holds values of lexical fields
     dense: bool = False  # holds dense embeddings
-    instead: str = ""  # format for other embeddings
+    instead: str = ""  # format to suggest for other embeddings
 
 
 FORMATS = {
