@@ -213,7 +213,7 @@ def _draw_example(
     spec: RecordSpec,
     rng: np.random.Generator | None = None,
 ) -> TrainingExample:
-    """Draws an example of a record; without `rng`, an arbitrary one.
+    """Draws an example of a record; without `rng`, with the seed 0.
 
     Draws do not depend on the order of fields: texts come first, then the other fields, both by
     name. Negatives come last, so that no other draw depends on them.

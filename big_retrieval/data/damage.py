@@ -1,4 +1,4 @@
-"""Damaged records of a run: counted, listed in a file, and an error if there are too many."""
+"""Counts and lists the damaged records of a run; raises an error if there are too many."""
 
 import json
 import logging

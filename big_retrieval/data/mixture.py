@@ -30,7 +30,7 @@ class MixturePart:
     """One source of a mixture."""
 
     source: Source = field(default_factory=Pairs)
-    # share of the examples, in any unit; None in all parts for their numbers of records
+    # relative share of the examples; None in all parts for shares by number of records
     weight: Positive | None = None
 
 

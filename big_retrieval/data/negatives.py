@@ -1,4 +1,4 @@
-"""Hard negatives: training draws K of the further documents of a record."""
+"""Hard negatives: training draws K of the non-relevant documents that a record lists."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

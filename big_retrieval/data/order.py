@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Order:
-    """Maps each position of a run to a record: another global shuffle in every epoch."""
+    """Maps each position of a run to a record, with a different global shuffle in every epoch."""
 
     def __init__(self, length: int, seed: int):
         import grain  # not at the top: takes a second, and reading a config does not need it
@@ -21,7 +21,7 @@ class Order:
         if length < 1:
             raise UserError("The source has no records; training needs at least one.")
         self.length, self.seed = length, seed
-        # repeat() gives every epoch another shuffle; positions are looked up independently.
+        # repeat() shuffles each epoch differently; any position can be looked up directly.
         self._shuffled = grain.MapDataset.range(length).seed(seed).shuffle().repeat()
 
     def record(self, position: int) -> tuple[int, int]:

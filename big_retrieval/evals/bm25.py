@@ -26,8 +26,8 @@ class Bm25:
     """Index of documents for BM25 in Lucene's form.
 
     A document's score is the sum over the query's words of log(1 + (N - n + 0.5) / (n + 0.5)) times
-    f / (f + k1 (1 - b + b length / mean length)), if n of N documents contain the word, this one f
-    times. `find_words` splits texts; there are no stop words and no stemming.
+    f / (f + k1 (1 - b + b length / mean length)), where n of N documents contain the word, and this
+    document contains it f times. `find_words` splits texts, without stop words and stemming.
 
     Args:
       documents: texts; the search never returns an empty text.

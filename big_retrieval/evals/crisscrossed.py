@@ -1,4 +1,4 @@
-"""Retrieval with the positive pairs of Crisscrossed Captions, in addition to the original ones."""
+"""Retrieval with positive pairs of Crisscrossed Captions in addition to the original pairs."""
 
 import csv
 import io

@@ -62,7 +62,7 @@ class Ranking(Evaluator):
     judged: ClassVar[bool] = True
     replaced: ClassVar[bool] = True
     type: Literal["ranking"] = "ranking"
-    data: Source = field(default_factory=Scenes)  # a graded one
+    data: Source = field(default_factory=Scenes)  # a source of judged pairs
     queries: Literal["all", "dev", "test"] = "all"
     # JSON file whose keys are the only queries to search, such as the judged queries of GCL's
     # authors: {query: {document: score}}; the relevance comes from the data

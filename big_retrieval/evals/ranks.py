@@ -127,8 +127,8 @@ class DocumentScorer:
 
         Args:
           make: maps a score to a jit-able function of (embeddings [C, M, N], ids [C, ...],
-            documents, *replicated) that returns arrays [C, ...]; the same function for the same
-            score.
+            documents, *replicated) that returns arrays [C, ...]. It must return the same function
+            for the same score, so that jax compiles the function once.
           queries: embeddings [Q, M, N], or CSR [Q, V].
           query_ids: [Q, ...], or a function that returns the ids of some queries; padding rows get
             -1.

@@ -10,7 +10,7 @@ GROUPED = 64  # scores per group; the first comparison uses only the largest sco
 def top(
     scores: np.ndarray, depth: int, documents: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the documents with the best scores above 0; the lower index first of equal ones.
+    """Returns the documents with the best scores above 0; for equal scores, lower indices first.
 
     Sorts only candidates: if the largest scores of `depth` groups reach a bound, at least `depth`
     scores do, and no score below the bound is needed.
@@ -25,7 +25,7 @@ def top(
     least = _bound(scores, depth)
     hits = np.flatnonzero(scores >= least if least > 0 else scores > 0)
     values = scores[hits]
-    if len(hits) > depth:  # keeps all that equal the last one: the lower index wins below
+    if len(hits) > depth:  # keeps all ties of the last score, for the sort below
         keep = np.flatnonzero(values >= np.partition(values, -depth)[-depth])
         hits, values = hits[keep], values[keep]
     if documents is not None:

@@ -108,7 +108,7 @@ def of_records(
       Grad-CAM for the two fields, or with several processes.
     """
     by_modality = {readers[name].field.modality: name for name in names}
-    # Only the first process reads texts and pictures; it cannot run the others.
+    # Only the first process calls this, but a computation needs all processes.
     if set(by_modality) != {"text", "image"} or jax.process_count() > 1:
         return []
     fields = by_modality["text"], by_modality["image"]

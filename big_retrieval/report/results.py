@@ -16,8 +16,8 @@ from big_retrieval.report.numbers import (
 )
 from big_retrieval.report.read import RunFiles
 
-SHOWN = 12  # tables in sight
-MOST_ROWS = 40  # of the unfolded table of training
+SHOWN = 12  # tables that are not folded
+MOST_ROWS = 40  # a longer table of training is folded
 NOT_RESULTS = ("steps", "evaluated_step", "seconds", "devices", "parameter_count", "resumed_from")
 ORDER = {"R": 0, "R-precision": 1, "MRR@10": 2, "nDCG@10": 3, "mean_rank": 4, "median_rank": 5}
 Final = dict[str, Any]  # metric -> last value

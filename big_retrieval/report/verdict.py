@@ -131,7 +131,7 @@ def _best(run: RunFiles) -> str:
     if not points:
         return f"{name}: not measured yet"
     sign = -1 if run.config["best_mode"] == "min" else 1
-    step, value = max(points, key=lambda p: (sign * p[1], p[0]))  # the later of equal ones
+    step, value = max(points, key=lambda p: (sign * p[1], p[0]))  # the later of equal values
     return f"{name} {labelled(name, value)} at step {number(step)}"
 
 

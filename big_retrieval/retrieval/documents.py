@@ -21,7 +21,7 @@ from big_retrieval.errors import Damaged, UserError
 log = logging.getLogger(__name__)
 SHOWN = 120  # characters of a text that results show
 TRIES = 100  # reading ends if this many records at the start cannot be read
-IDS = ("id", "_id")  # columns of ids, the first present one counts; the second is BEIR's
+IDS = ("id", "_id")  # columns of ids; the first that exists is used
 TEXT = "text"  # usual column of texts in files of queries or documents
 HEADERLESS = ("id", TEXT, "title")  # cells of MS MARCO's files, which have no header line
 

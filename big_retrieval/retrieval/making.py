@@ -83,7 +83,7 @@ def _encoded(work: IndexWork) -> Iterator[tuple[list[str], list[DocumentRow], An
 
 
 def write_index(partial: Path, work: IndexWork) -> About:
-    """Writes the files of an index to a folder from `folder.begin`, except those of `finish`."""
+    """Writes the files of an index to a folder from `folder.begin`; `finish` adds the others."""
     about = _about(work)
     with StoreWriter(partial, "document") as store:
 

@@ -1,4 +1,4 @@
-"""Building of one index by several processes, each of which encodes a part of the documents.
+"""Builds one index with several processes. Each process encodes a part of the documents.
 
     indexes/big.parts/2-of-4/    index of the second quarter of the documents
     indexes/big/                 index of all documents, after all four parts

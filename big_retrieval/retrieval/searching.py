@@ -68,7 +68,7 @@ class IndexSearcher:
           depth: maximum number of documents per query.
           column: column of the texts or images, or columns of texts separated by commas; empty for
             the column of the field.
-          id: column of the ids; empty for a usual one.
+          id: column of the ids; empty for "id" or "_id".
         """
         from big_retrieval.retrieval.documents import DocumentReader, open_records
         from big_retrieval.retrieval.encode import encoded

@@ -41,9 +41,10 @@ class ImageField(EncodedField):
     # length of the short side in pixels before evaluations crop the central square; 0 for `size`
     eval_resize: AtLeast0 = 0
     eval_squash: bool = False  # evaluations resize both sides: the aspect ratio changes
-    # filter of resizing in evaluations; in training, `loader.decoder` has its own
+    # filter for resizing in evaluations; in training, `loader.decoder` determines the filter
     interpolation: Literal["bicubic", "bilinear"] = "bicubic"
-    # rounding of half a pixel of margin in evaluations, as torchvision or as transformers ("down")
+    # rounding of a crop margin of n + 1/2 pixels in evaluations: to even as torchvision, or down as
+    # transformers
     eval_margin: Literal["even", "down"] = "even"
     crop_scale: tuple[float, float] = (0.5, 1.0)  # share of the area; (1, 1) for no crop
     crop_ratio: tuple[float, float] = (0.75, 4 / 3)  # width / height

@@ -93,7 +93,7 @@ class Tar(Source):
     path: str = ""  # "shards/*.tar" or "shards/{00000..00331}.tar"
     image: tuple[str, ...] = ("jpg", "jpeg", "png", "webp")  # endings; the first with a file counts
     text: str = "txt"  # ending; or "json:caption", a key of the sample's JSON file
-    # captions in a text: its lines or one; auto reads lines if all texts have the same number >= 2
+    # captions in a text: its lines, or one; auto: lines if all texts have equally many, at least 2
     texts: Literal["auto", "one", "lines"] = "auto"
     rows: str = ""  # .npz or .npy file of the indices of the samples to read; empty for all samples
     how_to_get: str = ""
@@ -130,7 +130,7 @@ class Tfds(Source):
 
     type: Literal["tfds"] = "tfds"
     name: str = ""  # such as "coco_captions" or "imagenet2012:5.1.0"
-    split: str = "train"  # slices too: "train[:1%]"
+    split: str = "train"  # or a slice, such as "train[:1%]"
     folder: str = ""  # data_dir; empty for TFDS's default
     image: str = "image"  # feature; empty for no images
     text: str = ""  # feature, such as "captions/text"; empty for no texts

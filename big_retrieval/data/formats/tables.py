@@ -50,7 +50,7 @@ class Table:
         return f"{self.name}, row {index + 1}"
 
     def column(self, name: str) -> pa.ChunkedArray | None:
-        """Returns all values of a column of one scalar type; None if rows must be read instead."""
+        """Returns all values of a column with one scalar type; None if they must be read by row."""
         del name
         return None
 

@@ -22,7 +22,7 @@ _TILE_WIDTH, _TILE_LENGTH, _BITS = 322, 323, 258  # TIFF tags
 
 
 class Unreasonable(Exception):
-    """An image of an absurd size."""
+    """An image that is too large or too small."""
 
 
 def check_size(image: Image.Image) -> None:

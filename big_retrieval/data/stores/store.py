@@ -130,8 +130,8 @@ class _Part:
     """Some consecutive rows of a store.
 
     Attributes:
-      origin: columns by name, of `ORIGIN_COLUMNS`.
-      names: columns by name, of the users' columns.
+      origin: the `ORIGIN_COLUMNS`, by name.
+      names: the users' columns, by name.
     """
 
     def __init__(self, path: Path):

@@ -14,7 +14,7 @@ adm ave blvd capt co col corp dr e.g gen gov i.e inc jr lt ltd maj messrs mr mrs
 sgt sr st vs a.m p.m u.k u.n u.s u.s.a jan feb aug sept oct nov dec
 """
 _SHORT = frozenset(ABBREVIATIONS.split())
-_JOINT = "\ue001"  # before every word of a text that was split before
+_JOINT = "\ue001"  # before every word that `join_words` wrote
 _FINAL = "\ue000"  # replaces the period at the end of a sentence while other rules are applied
 _CLOSING = "[\\])}>\"'\u00bb\u201d\u2019]*"  # characters that may follow this period
 _PERIOD = re.compile(rf"(?<=[^\s.])\.(?=({_CLOSING})(?:\s|$))")
@@ -62,7 +62,7 @@ _WITH_SPACES_AROUND = _rules(
 
 
 def words_of(text: str) -> list[str]:
-    """Returns the words of a text in lower case, and unchanged words of `join_words` after it."""
+    """Returns the words of a text in lower case; words from `join_words` stay unchanged."""
     plain, *words = text.split(_JOINT)
     return _split(plain.lower()) + words
 

@@ -90,7 +90,7 @@ class FixedLengthTokenizer:
 
     @functools.cached_property
     def unknown_token(self) -> str:
-        """Token of unknown words that texts may contain; empty without one, as in CLIP.
+        """Token of unknown words, if texts may contain it; else empty, as in CLIP.
 
         CLIP's files name the end token as the unknown token.
         """
@@ -116,7 +116,7 @@ class FixedLengthTokenizer:
         }
 
     def words(self, text: str) -> list[str]:
-        """Splits a text at white space, or into whole tokens if these are words."""
+        """Splits a text at white space, or into tokens if the tokenizer has the type "words"."""
         return words_of(text) if self.clean == "words" else text.split()
 
     def joined(self, words: Sequence[str]) -> str:

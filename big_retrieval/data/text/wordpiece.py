@@ -56,7 +56,7 @@ def learn_wordpiece(texts: Iterable[str], vocab_size: int, *, lowercase: bool = 
 
 def _count_words(texts: Iterable[str], lowercase: bool) -> Counter[str]:
     words: Counter[str] = Counter()
-    chunks: Counter[str] = Counter()  # a space always splits, so equal chunks split alike
+    chunks: Counter[str] = Counter()  # texts between spaces; equal chunks have equal words
     read = size = 0
     with progress_bar("texts of the vocabulary") as progress:
         for text in texts:

@@ -11,7 +11,7 @@ from big_retrieval.report.example_files.selection import groups_content, rounded
 from big_retrieval.report.thumbnails import MOST_CHARACTERS, show_item
 
 WRONG = 6  # examples per group
-MOST_CONFUSIONS = 400  # pairs of classes to keep, the most frequent ones
+MOST_CONFUSIONS = 400  # maximum number of class pairs to keep, most frequent first
 
 
 def predictions(result: ZeroShotResult) -> np.ndarray:
