@@ -2,6 +2,6 @@
 
 `load_collection.py` opens runs and indexes as `DemoDocuments` and `SearchMode`s; `service.py`
 searches and explains, one request at a time; `content.py` has the answers as JSON values, which
-`pages.py` fills into the templates; `app.py` has the routes and `server.py` starts the server.
-Starlette, uvicorn and Jinja2 (the extra `demo`) are imported in the last three and `uploads.py`.
+`pages.py` fills into the templates; `app.py` has the routes and `server.py` starts the server. Only
+`pages.py`, `app.py`, `server.py` and `uploads.py` import libraries of the extra `demo`.
 """

@@ -1,10 +1,12 @@
 """Explanations of models: words of lexical models, Grad-CAM of dense models.
 
-model = big_retrieval.load(RUN)
-explain.strongest(model, "a red ball", "text", 10)
-explain.shared(model, "a red ball", "ball.jpg").words
-explain.look(model, "ball.jpg").map("ball")
-explain.gradcam(dense, "a red ball", "ball.jpg").image
+    model = big_retrieval.load(RUN)
+    explain.strongest(model, "a red ball", "text", 10)
+    explain.shared(model, "a red ball", "ball.jpg").words
+    explain.look(model, "ball.jpg").map("ball")
+    explain.gradcam(dense, "a red ball", "ball.jpg").image
+
+`model` has lexical text and image fields; `dense` is a dense model.
 """
 
 from big_retrieval.explain.attributions import gradcam

@@ -1,9 +1,11 @@
 """Writes the four-way split of judged pairs.
 
-FOLDER/pairs.parquet      ids, score, the pairs' columns, `split`
-       queries.parquet    id, the queries' columns, `part` (training, novel), `use` (dev, test)
-       documents.parquet  id, the documents' columns, `part`
-       split.json         counts, seed, shares, and the config of each split; written last
+    FOLDER/pairs.parquet      ids, score, the pairs' columns, `split`
+           queries.parquet    id, the queries' columns, `part` (training, novel), `use` (dev, test)
+           documents.parquet  id, the documents' columns, `part`
+           split.json         counts, seed, shares, and the config of each split; written last
+
+If a column has the name of a new column, `_before` is appended to its name.
 """
 
 import contextlib

@@ -265,7 +265,7 @@ class Beir(TextSource):
 
 
 def has_titles(folder: Path) -> bool:
-    """Returns True if a document of a folder in BEIR's form has a title, or on an error."""
+    """Returns True if documents of a folder in BEIR's form have titles, or cannot be read."""
     try:
         return "title" in (file_table(folder / "corpus.jsonl").columns or ())
     except (OSError, UserError):

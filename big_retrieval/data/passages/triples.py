@@ -204,7 +204,7 @@ class TripleReader:
 
 
 def _items(value: Any, name: str, place: str) -> list[Any]:
-    """Returns the texts, ids or {title, text} of a value, a list, or (unique ones) named lists."""
+    """Returns texts, ids or {title, text} of one value, a list, or (each once) lists by name."""
     if is_absent(value):
         return []
     if _is_lists(value):

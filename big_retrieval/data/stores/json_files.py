@@ -1,9 +1,11 @@
 """Readers of JSON: an object per line, a list of objects, or one object of rows or of qrels.
 
-{"column": value}                     per line
-[{"column": value}, ...]              rows
-{id: {"column": value}}, {id: "text"} rows with an id, such as corpus_1.json of Marqo-GS-10M
-{query: {document: score}}            qrels, such as its gt_dev.json
+    {"column": value}                       per line
+    [{"column": value}, ...]                rows
+    {id: {"column": value}}, {id: "text"}   rows with an id, such as corpus_1.json of Marqo-GS-10M
+    {query: {document: score}}              qrels, such as gt_dev.json of Marqo-GS-10M
+
+A file that begins with [ is read as a list.
 """
 
 import json

@@ -211,8 +211,9 @@ def _query_table(queries: list[Query]) -> Rows:
 def _judge(query: Query, documents: SceneTable) -> tuple[np.ndarray, np.ndarray]:
     """Returns the judged documents of a query, int64 [n], and their scores, float64 [n].
 
-    These are the documents that fit by more than half, and `OTHERS` more; at least `LEAST`, at most
-    `most_judged`. The index of the query seeds the choice of the others and between equals.
+    These are the documents with a fit above 0.5 and `OTHERS` further documents: at least `LEAST`,
+    at most `most_judged`. The query's index seeds the choice of further documents and the order of
+    equal scores.
     """
     fits = np.stack([_fit(x, documents.objects) for x in query.objects])  # [1 or 2, n, 2]
     title = fits[:, np.arange(len(documents)), documents.named()].max(0)  # [n]
