@@ -122,7 +122,8 @@ class Service:
         stop, value = query.start + query.count, query.value
         if query.kind == "image":
             value = Encoded(value, "the image")
-        depth = next(x for x in DEPTHS if x >= stop + 2)  # `more`, and the document itself
+        # 2 extra hits: one shows whether there are more answers, one may be the document itself.
+        depth = next(x for x in DEPTHS if x >= stop + 2)
         times = [time.perf_counter()]
         row = mode.encode(query.kind, value)
         times.append(time.perf_counter())

@@ -105,7 +105,7 @@ def make_part(options: IndexOptions, part: IndexPart) -> list[IndexPart]:
 
 
 def join(options: IndexOptions, part: IndexPart) -> None:
-    """Joins all parts and removes them; does nothing if they are joined. `part` is any part.
+    """Joins all parts, if they are not joined yet, and removes them; `part` is any part.
 
     Raises a UserError if a part is missing, damaged or different, or if two documents have the same
     id.

@@ -138,7 +138,7 @@ class ImageReader(FieldReader):
         mirrored = drawing.rng.random() < self.field.flip
         mirrored = mirrored and not has_word(drawing.said, self.field.flip_unsafe_words)
         image = image[:, ::-1] if mirrored else image
-        # With erasing=0, no random number is drawn: the examples equal those without this key.
+        # With erasing=0, no random number is drawn, so other random draws do not change.
         if self.field.erasing and drawing.rng.random() < self.field.erasing:
             return transforms.erase(image, self.field.mean, drawing.rng)
         return image

@@ -32,7 +32,7 @@ logging.getLogger("PIL").setLevel(logging.CRITICAL)
 
 @dataclass(frozen=True)
 class Encoded:
-    """Undecoded content of an image file: the size in the batch can reduce the cost of decoding.
+    """Undecoded content of an image file. It is decoded when the size in the batch is known.
 
     Attributes:
       path: absolute path of the file; empty for content of another file, such as a shard.

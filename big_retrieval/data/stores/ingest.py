@@ -38,8 +38,8 @@ LANE_BYTES = 2**28  # a lane ends with the file that reaches this size
 MOST_BYTES = 2**30  # maximum size of a part of several blocks; offsets of texts have 32 bits
 ANNOUNCED = 50 * 2**20  # a log line and a progress bar above this number of bytes
 MOST_NOTES = 5  # notes that are printed
-MOST_SAMPLED = 2**26  # maximum bytes of all files' ends together, for `ends_digest`,
-LEAST_END = 2**12  # with at least this number of bytes at each end of a file
+MOST_SAMPLED = 2**26  # maximum bytes that `ends_digest` reads of all files of a store
+LEAST_END = 2**12  # minimum bytes per end of a file, even if the sum exceeds the maximum
 MIB = 2**20
 
 log = logging.getLogger(__name__)

@@ -71,7 +71,7 @@ def read_json_object(path: Path, key: str) -> Iterator[FileRow]:
 
 
 def read_qrels_object(path: Path, query: str, document: str, score: str) -> Iterator[RowBlock]:
-    """Yields the pairs of {query: {document: score}}; an empty query gives a row without id."""
+    """Yields pairs of {query: {document: score}}; an empty query gives a row without a document."""
     entries = _load(path)
     buffer, size = RowBuffer(path), path.stat().st_size // len(entries)
     for number, (name, scores) in enumerate(entries.items(), 1):

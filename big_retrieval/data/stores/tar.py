@@ -19,7 +19,7 @@ from big_retrieval.io.handles import RandomAccessFile
 
 LARGEST_MEMBER = 256 * 2**20  # bytes; a damaged header may contain any size
 MOST_ENDINGS = 64  # with more, names of samples contain dots: the shard is rejected
-FEW_MEMBERS = 8  # a larger shard may have half as many endings with a dot
+FEW_MEMBERS = 8  # a larger shard is rejected if most of its members have dotted endings
 
 
 @in_blocks
