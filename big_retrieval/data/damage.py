@@ -164,7 +164,7 @@ class SkippedRecords:
             log.warning(f"skipped: {error}")
 
     def close(self) -> None:
-        """Warns of the number of skipped records."""
+        """Warns how many records were skipped."""
         if self.count:
             log.warning(f"skipped: {self.count:,} of the {self._label}")
 

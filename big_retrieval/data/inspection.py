@@ -164,7 +164,7 @@ def format_shared(source: RecordSource, readers: Mapping[str, FieldReader]) -> l
 
 
 def format_qrels(source: RecordSource) -> list[str]:
-    """Returns lines about the qrels of a source, or of the parts of a mixture."""
+    """Returns lines about a source's qrels; for a mixture, about the qrels of its parts."""
     if isinstance(source, MixedSource):
         return [line for part in source.parts.values() for line in format_qrels(part)]
     if not isinstance(source, GradedPairs):

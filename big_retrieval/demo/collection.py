@@ -53,7 +53,7 @@ class SourceRecords(RecordSource):
 
     @property
     def table(self) -> "SourceRecords":
-        """The records, from which `documents.read_row` reads the column to show."""
+        """These records: `documents.read_row` reads the column to show from `records.table`."""
         return self
 
     def row(self, index: int, columns: Sequence[str] | None = None) -> Record:

@@ -224,7 +224,7 @@ def _number(value: Any, prefix: str, name: str) -> float:
 
 
 def with_rankings(evaluators: Mapping[str, BoundEvaluator]) -> dict[str, BoundEvaluator]:
-    """Sets `rankings` of all evaluators that have this key; a UserError if there are none."""
+    """Sets `rankings` of all evaluators that have this key; raises a UserError if none has it."""
     out = dict(evaluators)
     for prefix, (part, context) in evaluators.items():
         if "rankings" in getattr(part, "__dataclass_fields__", ()):

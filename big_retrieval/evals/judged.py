@@ -173,7 +173,7 @@ def queries_of_file(file: str, queries: RecordSource) -> np.ndarray:
 
 
 def same_id_documents(part: "Ranking", source: GradedPairs) -> np.ndarray:
-    """Returns the document with each query's id, int64 [Q]; -1 if none is to be skipped."""
+    """Returns the document with each query's id, int64 [Q]; -1 if no document is skipped."""
     drops = part.data.same_ids if part.same_id == "auto" else part.same_id == "drop"
     queries, documents = (getattr(side, "ids", None) for side in (source.queries, source.documents))
     if not drops or queries is None or documents is None:

@@ -64,7 +64,7 @@ def misfit(mode: Mode, side: Side, fields: Mapping[str, Field], names: Sequence[
 
 
 def check_modes(part: Evaluator, config: Config, path: str) -> Iterator[str]:
-    """Yields an error message for each mode of an evaluator in which the model cannot search."""
+    """Yields an error message for each mode of an evaluator that the model does not support."""
     compared = part.compared(config)
     sides = {side: [x for x in compared[side] if x in config.encoded] for side in SIDES}
     if part.modes and not is_lexical(config, *sides["query"], *sides["document"]):

@@ -123,7 +123,7 @@ class Retrieval(Evaluator):
         bow = self._bags(context, fields)
         out: dict[str, float] = {}
         shown: list[tuple[FieldItems, FieldItems, np.ndarray]] = []
-        values: dict[str, dict[str, np.ndarray]] = {}  # direction -> metric -> of each query
+        values: dict[str, dict[str, np.ndarray]] = {}  # direction -> metric -> value of each query
         for prefix, sides in self._by_mode(context, fields, bow):
             metrics: dict[str, float] = {}
             for first, second in (names, names[::-1]):

@@ -53,7 +53,7 @@ class Usage:
         return float(self.shares.sum())
 
     def weight(self, count: int) -> float:
-        """Returns the share of the `count` strongest terms in the sum of all averages."""
+        """Returns the sum of the `count` largest averages, divided by the sum of all averages."""
         total = float(self.means.sum())
         return float(terms_of(self.means, count)[1].sum()) / total if total else 0.0
 
@@ -99,7 +99,7 @@ def box(means: np.ndarray, count: int | None = BOXED) -> Box:
     first, median, third = map(float, np.percentile(values, (25, 50, 75)))
     reach = REACH * (third - first)
     inside = (values >= first - reach) & (values <= third + reach)
-    # Quartiles lie between values, so a whisker could otherwise end inside the box.
+    # Quartiles are interpolated between values, so a whisker could else end inside the box.
     low = min(float(values[inside].min(initial=np.inf)), first)
     high = max(float(values[inside].max(initial=-np.inf)), third)
     mean = float(values.mean())

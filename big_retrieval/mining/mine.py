@@ -74,7 +74,7 @@ def mine(
 
 
 def training_flags(config: Config, out: Path) -> list[str]:
-    """Returns the flags with which a config trains on the written file."""
+    """Returns the flags that make a config train on the written file."""
     keys = ["data.type=dpr", f"data.path={out}", f"negatives.count={config.negatives.count or 1}"]
     for name, field in config.encoded.items():
         column = "query" if field.side == "query" else "text"
@@ -92,7 +92,7 @@ def _rows(
     depth: int,
     dropped: Counter[str],
 ) -> Iterator[dict[str, Any]]:
-    """Yields the rows of queries in DPR's form; counts what it leaves out, by reason."""
+    """Yields the rows of queries in DPR's form; counts skipped queries and documents by reason."""
     documents, scores, best_right = searcher.search(queries, min(depth, len(task.documents)))
     for row, query in enumerate(queries.tolist()):
         question, answers = task.question(query), task.answers(query)

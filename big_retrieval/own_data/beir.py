@@ -84,7 +84,7 @@ def _words(table: Table) -> list[int]:
 def _splits(root: Path) -> dict[str, str]:
     """Returns split -> stem of its file of judgments; raises a UserError without "train"."""
     stems = sorted((x.stem for x in (root / "qrels").glob("*.tsv")), key=len, reverse=True)
-    splits = {split_word(stem): stem for stem in stems}  # prefers dev to dev.small
+    splits = {split_word(stem): stem for stem in stems}  # the shortest name wins: dev, not dev.x
     if len(stems) == 1:
         return {"train": stems[0]}
     if "train" not in splits:

@@ -1,4 +1,4 @@
-"""Histograms of the distances of positive and negative pairs from `Geometry`."""
+"""Histograms of distances between positive and negative pairs, as `Geometry` measures them."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -54,7 +54,7 @@ def chip(index: int) -> Html:
 
 
 def best(name: str, value: Any, other: Any) -> str:
-    """Returns the additional style class of a value that beats the value of the other run."""
+    """Returns the additional style class for a value that is better than the other run's."""
     if not (is_number(value) and is_number(other)):
         return ""
     return " better" if (value < other if smaller_is_better(name) else value > other) else ""

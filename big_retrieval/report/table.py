@@ -57,7 +57,7 @@ def table(folders: Sequence[Path], patterns: Sequence[str] = ()) -> str:
 
 
 def row_of(folder: Path, name: str) -> TableRow:
-    """Returns the row of a folder's metrics, or of its folders of seeds."""
+    """Returns the row of a run folder, or the row of a folder with one run per seed."""
     if results := _read(folder):
         return TableRow(name, "1", [results])
     matches = {path: SEED.fullmatch(path.name) for path in folder.glob("*/")}

@@ -82,7 +82,7 @@ def check_same(folder: Path, opened: bytes) -> None:
 
 
 def begin(folder: Path) -> Path:
-    """Creates the folder in which an index is built, until `finish` gives it its name."""
+    """Creates the temporary folder of an index; `finish` renames it."""
     return building.begin(folder, ABOUT)
 
 

@@ -18,7 +18,7 @@ from big_retrieval.errors import Damaged
 if TYPE_CHECKING:
     from big_retrieval.config.run import Config
 
-ROUNDING = 1e-3  # share of the side by which a box may exceed its image
+ROUNDING = 1e-3  # a box may exceed its image by this share of the side
 
 
 @register("field")

@@ -196,7 +196,7 @@ def record_texts(record: Record, field: TextField, name: str, place: str) -> tup
 
 
 def source_texts(source: RecordSource, index: int, reader: FieldReader) -> tuple[Text, ...]:
-    """Returns `record_texts` of a record of a source; opens no image if the source allows it."""
+    """Returns `record_texts` of one record; opens no image if the source allows it."""
     field = reader.field
     if not field.title:
         return texts_of(source, index, field.column)
