@@ -21,7 +21,7 @@ from big_retrieval.sparse import listing
 from big_retrieval.sparse.listing import Listed
 
 Kind = Literal["text", "image", "like"]
-DEPTHS = (64, 1024)  # numbers of answers; few, because a program is compiled for each
+DEPTHS = (64, 1024)  # search depths; few, because a program is compiled for each
 LONGEST = 512  # words of the longest text of the warm-up
 
 
@@ -29,7 +29,7 @@ LONGEST = 512  # words of the longest text of the warm-up
 class SearchMode:
     """Base class of search modes."""
 
-    key: str  # name in addresses
+    key: str  # value of `mode` in URLs
     title: str  # name on the page
     note: str  # description on the page
 

@@ -40,7 +40,7 @@ ComparisonTable = Sequence[tuple[str, str, Comparison]]  # evaluator, metric, th
 def compare(first: np.ndarray, second: np.ndarray) -> Comparison:
     """Compares a metric of two systems, values [q] of the same queries, by a paired t-test.
 
-    Differences of at most 1e-12 count as ties: they come from other orders of the same sums.
+    Differences of at most 1e-12 count as ties, because the order of a sum can cause them.
     """
     if len(first) != len(second) or len(first) < 2:
         raise UserError(

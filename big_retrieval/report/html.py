@@ -61,7 +61,7 @@ def join(children: Iterable[Child]) -> Html:
 
 
 def cell(content: Child, look: str, share: str = "") -> Cell:
-    """Builds a table cell with style classes (`look`), colored to `share` percent."""
+    """Builds a table cell with style classes (`look`), colored on `share` percent of its width."""
     return Cell(tag("td", content, class_=look, style=f"--s:{share}%" if share else None))
 
 

@@ -106,7 +106,7 @@ def encoded(
     for rows in read(records, reader, size, skipped, span):
         try:
             embeddings = encode(rows)
-        except Damaged:  # encodes rows one by one to find the damaged ones
+        except Damaged:  # encodes rows one by one to find the damaged rows
             rows = [row for row in rows if _can_encode(row, encode, skipped)]
             if not rows:
                 continue

@@ -127,7 +127,7 @@ def stack(reader: FieldReader, values: Sequence[Any]) -> dict[str, np.ndarray]:
 
 def counts(reader: FieldReader, source: RecordSource) -> np.ndarray:
     """Returns `FieldReader.count` of all records, int64 [records]; 0 for damaged records."""
-    if type(reader).count is FieldReader.count:  # always 1, and no record need be read
+    if type(reader).count is FieldReader.count:  # always 1: reads no record
         return np.ones(len(source), np.int64)
     out = np.zeros(len(source), np.int64)
     for index in range(len(source)):

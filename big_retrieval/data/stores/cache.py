@@ -19,7 +19,7 @@ from big_retrieval.io.handles import stamp_of
 from big_retrieval.runtime import locks
 
 DAY = 24 * 3600.0  # seconds
-UNUSED_DAYS = 30
+UNUSED_DAYS = 30  # days without use after which a store is not needed
 CHANGED_DAYS = 7  # for changed files: a run that began before the change may read the store
 MIB = 2**20
 NAME = re.compile(r".+-[0-9a-f]{20}(\.partial)?")  # of a store, as `ingest` names it

@@ -18,7 +18,7 @@ _JOINT = "\ue001"  # before every word that `join_words` wrote
 _FINAL = "\ue000"  # replaces the period at the end of a sentence while other rules are applied
 _CLOSING = "[\\])}>\"'\u00bb\u201d\u2019]*"  # characters that may follow this period
 _PERIOD = re.compile(rf"(?<=[^\s.])\.(?=({_CLOSING})(?:\s|$))")
-_LONGEST = 20  # characters to read before a period
+_LONGEST = 20  # characters before a period that are searched for the word
 _SPLIT_IN_TWO = ("can|not", "d|'ye", "gim|me", "gon|na", "got|ta", "lem|me", "more|'n")
 
 
