@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 class HardNegatives:
     """Further documents of every training pair, non-relevant for its query."""
 
-    count: AtLeast0 = 0  # K per pair, drawn from its record's list; a shorter list is padded
+    count: AtLeast0 = 0  # K per pair, drawn from the record's list; a shorter list is padded
     # column of a list of texts, or of {"title": ..., "text": ..., "pool": 0}: lower pools first
     column: str = "negatives"
-    field: str = ""  # the document's text field that reads them; empty for the only one
+    field: str = ""  # text field that reads the hard negatives; empty if documents have one
 
     def check(self, config: "Config") -> Iterator[str]:
         path = "config.negatives"
@@ -51,7 +51,7 @@ class Loader:
     """Reading of records, and the limit of damaged records."""
 
     threads: AtLeast1 = 2
-    workers: AtLeast0 = 0  # processes; 0 for threads only
+    workers: AtLeast0 = 0  # processes that read; 0 for threads only
     prefetch: AtLeast1 = 4  # number of batches to prepare ahead
     decoder: Literal["pillow", "opencv"] = "pillow"  # opencv is faster; its pixels differ
     reduced: bool = True  # decode JPEG files at half, a quarter, ... if that is large enough

@@ -116,13 +116,13 @@ def lexical_head(fields: Mapping[str, Field], name: str) -> "Lexical | None":
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """Converts text to ids; one for all text fields."""
+    """Settings of the tokenizer, which all text fields share."""
 
     # words: whole words of English captions, lower-cased and split as by nltk
     type: Literal["wordpiece", "clip", "auto", "words"] = "wordpiece"
     path: str = ""  # file, folder or hub name; empty to learn it from captions
     vocab_size: int = 8192  # maximum number of learned word pieces
-    threshold: AtLeast0 = 0  # occurrences of learned words; rarer words are <unk>
+    threshold: AtLeast0 = 0  # minimum occurrences of a learned word; others are <unk>
     # sources of the captions that teach the vocabulary: "data" (training), "evals.NAME"
     sources: tuple[str, ...] = ("data",)
 

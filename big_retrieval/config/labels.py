@@ -31,7 +31,7 @@ class PairLabels:
         "constant"
     )
     s_max: Positive = 100.0  # highest possible score
-    table: tuple[tuple[float, float], ...] = ()  # (score, weight); linear in between
+    table: tuple[tuple[float, float], ...] = ()  # (score, weight); interpolated
     normalise: bool = False  # divide the weights of a batch by their mean
 
     def check(self, config: "Config") -> Iterator[str]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Constraint:
-    """L <= bound instead of a weighted L: adds lambda * (L / bound - 1), lambda learned by ascent.
+    """L <= bound instead of a weighted L: adds lambda * (L / bound - 1), with a learned lambda.
 
     "Reducing Predictive Feature Suppression in Resource-Constrained Contrastive Image-Caption
     Retrieval", Eq. 9. See `losses/constraint.py` for the update of lambda.
@@ -34,7 +34,7 @@ class Constraint:
     # False: the raw value of lambda is clipped only where the loss reads it, and may run beyond
     # its range (as the paper's authors do); True: it is clipped after each step
     projected: bool = False
-    warn_after: AtLeast1 = 1000  # steps in a row with L above the bound
+    warn_after: AtLeast1 = 1000  # steps in a row with L above the bound before a warning
 
     def check(self, path: str) -> Iterator[str]:
         if self.max is not None and self.max <= self.min:

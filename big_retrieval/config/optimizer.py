@@ -50,8 +50,8 @@ class Schedule:
     # "same" in a group or a phase keeps the schedule of the run
     type: Literal["cosine", "linear", "rsqrt", "constant", "same"] = "cosine"
     warmup_steps: AtLeast0 = 0  # length of the linear rise from 0
-    cooldown_steps: AtLeast0 = 0  # linear to `end` at the end of the run
-    end: Share = 0.0  # share of the peak that cosine, linear and the cool-down end at
+    cooldown_steps: AtLeast0 = 0  # length of the linear decay to `end` at the end of the run
+    end: Share = 0.0  # share of the peak at the end of cosine, linear and cool-down
     floor: float = 0.0  # lowest share after the warm-up
     timescale: AtLeast1 = 10_000  # timescale of "rsqrt" in steps
     interval: Literal["step", "epoch"] = "step"  # how often the share changes
@@ -79,7 +79,7 @@ class ParameterGroup:
     order: int = 0  # lower values first; two groups of equal order must not share a parameter
     frozen: bool = False  # never trained, without optimizer state
     lr: Positive | None = None  # learning rate; None for the phase's or the run's
-    lr_factor: NotNegative = 1.0  # times the rate of the phase or the run
+    lr_factor: NotNegative = 1.0  # factor of the rate of the phase or the run
     schedule: Schedule = field(default_factory=_same_schedule)  # schedule over the whole run
     rule: UpdateRule = field(default_factory=Same)
     weight_decay: NotNegative | None = None  # weight decay; None for the run's
@@ -101,7 +101,7 @@ class GroupRate:
     """Rates of a group in a phase; None and "same" keep the group's."""
 
     lr: Positive | None = None
-    lr_factor: NotNegative | None = None  # times the group's lr, or the phase's if that is None
+    lr_factor: NotNegative | None = None  # factor of the group's lr, else of the phase's or run's
     schedule: Schedule = field(default_factory=_same_schedule)  # schedule over the phase
 
 

@@ -26,9 +26,9 @@ from big_retrieval.config.trackers import Tracker
 class Mesh:
     """Devices along each axis; -1 takes the remaining devices."""
 
-    data: int = -1  # rows of the batch
-    fsdp: int = 1  # rows of the batch, and every parameter split along its width
-    tensor: int = 1  # heads, MLP columns and vocabulary of every layer
+    data: int = -1  # devices that split the batch; -1 for all remaining devices
+    fsdp: int = 1  # devices that split the batch, and the width of every parameter
+    tensor: int = 1  # devices that split heads, MLP columns and vocabulary
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Init:
 
 @dataclass(frozen=True)
 class Config:
-    """A run. `total_steps` overrides `total_examples` and `total_epochs`."""
+    """Settings of a run. `total_steps` overrides `total_examples` and `total_epochs`."""
 
     seed: Seed = 0
     total_steps: Steps | None = None

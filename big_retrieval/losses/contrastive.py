@@ -56,7 +56,7 @@ class Contrastive(PairLoss):
     # with several fields per side: "average": of their averages; "pairs": of every pair of fields,
     # added up; "all": the sum of both
     terms: Terms = "all"
-    directions: Literal["both", "query"] = "both"  # query: only of queries over documents
+    directions: Literal["both", "query"] = "both"  # query: only queries over documents
     sparsity: Sparsity = field(default_factory=Sparsity)  # regularizer of lexical representations
 
     def check(self, config: Config, path: str) -> Iterator[str]:
@@ -81,10 +81,10 @@ class Contrastive(PairLoss):
 @register("loss")
 @dataclass(frozen=True)
 class Sigmoid(PairLoss):
-    """Sigmoid loss of all pairs of the global batch (SigLIP); weighted, GCL's Eq. 6."""
+    """Sigmoid loss of all pairs of the global batch (SigLIP); with weights, GCL's Eq. 6."""
 
     type: Literal["sigmoid"] = "sigmoid"
-    bias: float = -10.0  # start of the learned `scalars/<loss>/bias`; minus the b of GCL's Eq. 6
+    bias: float = -10.0  # initial value of `scalars/<loss>/bias`; minus the b of GCL's Eq. 6
     weight_inside: bool = False  # a weight multiplies the logit of its pair (Eq. 6), not the loss
     terms: Terms = "all"
 

@@ -48,7 +48,7 @@ class Triplet(PairLoss):
     type: Literal["triplet"] = "triplet"
     margin: NotNegative = 0.2  # a pair should score above its negatives by this margin
     negatives: Literal["hardest", "all"] = "hardest"  # in the global batch; "all" adds up hinges
-    reduction: Literal["sum", "mean"] = "sum"  # over the rows; LTD and VSE++ sum
+    reduction: Literal["sum", "mean"] = "sum"  # over the rows; LTD and VSE++ use the sum
 
     def check(self, config: Config, path: str) -> Iterator[str]:
         yield from super().check(config, path)

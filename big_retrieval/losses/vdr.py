@@ -45,7 +45,7 @@ from big_retrieval.sparse.gate import SparseRows
 
 @dataclass(frozen=True)
 class TermMask:
-    """The contrastive mask (VDR, section 3.3): inactive terms are shared out among the batch."""
+    """The contrastive mask (VDR, section 3.3): distributes inactive terms among the rows."""
 
     # loss terms with the mask; "gated" in the VDR paper, "bag" in its authors' code
     apply: Literal["none", "gated", "bag", "both"] = "none"

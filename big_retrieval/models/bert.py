@@ -38,7 +38,7 @@ from big_retrieval.models.transformer import Transformer, run_layers, stored_row
 @register("tower")
 @dataclass(frozen=True)
 class Bert(Transformer):
-    """A text transformer with M class tokens: BERT's kind, or CLIP's (pre, causal, last)."""
+    """A text transformer with M class tokens, like BERT; like CLIP with pre, causal and last."""
 
     modality: ClassVar[str] = "text"
     word_table: ClassVar[str] = "token_embedding"
@@ -58,8 +58,8 @@ class Bert(Transformer):
     norm: Literal["post", "pre"] = "post"
     final_norm: bool = True  # a norm after the last layer; BERT has none
     causal: bool = False
-    token_types: int = 0  # rows of BERT's table of segments
-    relative_positions: int = 0  # buckets of a bias by distance: MPNet's 32
+    token_types: int = 0  # rows of BERT's table of segments; 0 for no table
+    relative_positions: int = 0  # buckets of the bias by distance; 0 for no bias
     epsilon: Positive = 1e-5
     activation: Activation = "gelu"
     dropout: ShareBelow1 = 0.0

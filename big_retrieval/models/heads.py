@@ -42,7 +42,7 @@ class Projection(Head):
     """
 
     type: Literal["projection"] = "projection"
-    dim: AtLeast1 | None = 512  # per class token; None for the tokens themselves, no projection
+    dim: AtLeast1 | None = 512  # dimensions per class token; None for no projection
     spheres: int | None = None  # one class token only: its `dim` is cut into this many blocks
     # vectors to project: "tower": class tokens of the tower; "first" or "mean" of the positions, if
     # the tower gives all positions for a lexical head
@@ -189,7 +189,7 @@ class SharedTransformer(Layers, Head):
     heads: AtLeast1 = 4
     mlp: AtLeast1 = 2048
     activation: Activation = "relu"
-    epsilon: Positive = 1e-5  # of the norms
+    epsilon: Positive = 1e-5  # of the layer norms
     dropout: ShareBelow1 = 0.1
 
     def check(self, config: Config, field: str, path: str) -> Iterator[str]:

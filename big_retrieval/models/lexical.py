@@ -73,7 +73,7 @@ class Lexical(Head):
     activation: Literal["elu1p", "log1p_relu", "log1p_log1p_relu", "relu"] = "log1p_relu"
     pooling: Literal["max", "mean"] = "max"  # pooling over the positions
     pooling_top_k: int | None = None  # number of largest values in the mean; None for all
-    pool_padding: bool = False  # padding takes part, as in the VDR authors' code
+    pool_padding: bool = False  # also pool padding, as in the VDR authors' code
     # word pieces that are terms: "all", "words" (no special or unused ones), "ascii" (words in
     # ASCII), or all ids from a value on, such as "1000-"
     terms: str = "all"

@@ -94,7 +94,7 @@ class Gru(Tower):
     computed_by: ClassVar[tuple[str, ...]] = ("width", "words", "read")
     table: ClassVar[str] = "token_embedding"  # parameter [V, words]
     type: Literal["gru"] = "gru"
-    width: AtLeast1 = 1024  # half of it from each direction
+    width: AtLeast1 = 1024  # width of the output, half of it from each direction
     words: AtLeast1 = 300  # size of a word vector
     # file of initial word vectors with lines `word v1 v2 ...` (GloVe); empty for random ones
     glove: str = ""
