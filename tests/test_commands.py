@@ -81,9 +81,9 @@ def test_help_with_a_config_that_fails() -> None:
 
 
 def test_meanings_come_from_comments() -> None:
-    assert meanings_of(Config)["batch_size"] == "global"
-    assert meanings_of(Config)["init"].startswith("by tower")
-    assert meanings_of(Schedule)["warmup_steps"] == "linear from 0"
+    assert meanings_of(Config)["batch_size"] == "rows of the global batch"
+    assert meanings_of(Config)["init"].startswith("initial weights by tower")
+    assert meanings_of(Schedule)["warmup_steps"] == "length of the linear rise from 0"
     assert meanings_of(SplitOptions)["dev_share"].endswith("queries, for development")
     assert meanings_of(dataclasses.make_dataclass("WithoutFile", ["x"])) == {}
 
