@@ -83,7 +83,7 @@ def _read(module: Module, visit: Visit) -> Collective | None:
         return _reduce_scatter_fusion(module, visit)
     kind = instruction.opcode.removesuffix("-start").removesuffix("-done")
     if kind not in KINDS or instruction.opcode.endswith("-start"):
-        return None  # the result of a start holds the operand, too; the done has the bare result
+        return None  # a start's result also contains the operand, unlike the done's result
     source, overlapped = instruction, False
     if instruction.opcode.endswith("-done"):
         names = (name for name in instruction.operands if name in computation.instructions)

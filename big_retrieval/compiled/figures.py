@@ -13,7 +13,7 @@ MOST_ARRAYS = 5
 def memory_figures(compiled: Any) -> dict[str, int] | None:
     """Returns the compiler's accounting of memory in bytes, or None if it keeps none.
 
-    `argument_bytes` are state and batch, `temp_bytes` everything else that lives during a step,
+    `argument_bytes` are state and batch, `temp_bytes` all other arrays of a step,
     `output_bytes` results that do not reuse the state's memory.
     """
     found = compiled.memory_analysis()

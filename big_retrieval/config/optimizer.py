@@ -169,7 +169,7 @@ class Phase:
         key, start = self.start
         total = config.total_steps
         if key == "start_epoch":
-            total = config.total_epochs if total is None else None  # total_steps wins
+            total = config.total_epochs if total is None else None  # total_steps overrides it
         if total is not None and start >= total:
             length = "total_steps" if key == "start_step" else "total_epochs"
             yield (

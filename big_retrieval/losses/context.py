@@ -1,4 +1,4 @@
-"""Inputs of a loss. A loss never sees a tower, an optimizer or a mesh."""
+"""Inputs of a loss. A loss does not read towers, the optimizer or the mesh."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -3,7 +3,7 @@
 Gradient caching ("Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup") as one
 differentiable function: a loop over slices keeps only their representations, and its backward pass
 encodes each slice again before computing its gradient. The loss sees the representations of the
-whole batch, so it keeps all negatives; a sum of the losses of slices would lose them.
+whole batch, so it keeps all negatives; a sum of the slices' losses would not.
 
 On a mesh with several groups of devices along `data`, each group loops over its own slices
 (`shard_map`) and adds their gradients in float32. The groups then exchange one sum per step. Batch

@@ -94,7 +94,7 @@ class Optax(UpdateRule):
 
 @functools.cache
 def update_rules() -> dict[str, Callable[..., Any]]:
-    """Returns name -> function that creates an update rule; optax wins over optax.contrib."""
+    """Returns name -> function that creates an update rule; optax takes precedence."""
     return {
         name: make
         for name, make in (vars(optax.contrib) | vars(optax)).items()
