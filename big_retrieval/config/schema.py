@@ -163,7 +163,9 @@ def parse_value(hint: Any, raw: Any, path: str, unknown: Unknown = None) -> Any:
         if kind and unknown and (part := unknown(kind, raw, path)) is not None:
             return part
         given = f"is {raw['type']!r}" if "type" in raw else "is missing"
-        raise UserError(f"{path}.type {given}; it must be one of {', '.join(map(repr, variants))}.")
+        custom = f' Register a custom part with @config.register("{kind.kind}").' if kind else ""
+        choices = ", ".join(map(repr, variants))
+        raise UserError(f"{path}.type {given}; it must be one of {choices}.{custom}")
     if kind and unknown and raw not in list(variants):  # a type given as text
         unknown(kind, {"type": raw}, path)
     values = [arg for arg in members if arg not in (NoneType, kind)]

@@ -119,6 +119,7 @@ class _Descriptor:
     def __init__(self, path: str):
         self.number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
-    def __del__(self) -> None:
+    # At the interpreter's exit, the name `os` may be gone.
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
         if "number" in vars(self):
-            os.close(self.number)
+            close(self.number)

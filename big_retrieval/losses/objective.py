@@ -18,7 +18,7 @@ from big_retrieval.config import Config, Constraint
 from big_retrieval.errors import UserError
 from big_retrieval.losses import constraint
 from big_retrieval.losses.constraint import Multiplier
-from big_retrieval.losses.context import Context
+from big_retrieval.losses.context import Context, Result
 
 NOTHING: Mapping[str, jax.Array] = {}
 
@@ -75,7 +75,7 @@ class Objective:
         for name, loss in self.config.losses.items():
             learned = scalars.get(name, NOTHING)
             context = Context(reps, batch, self.config, name, learned, step, logged)
-            value, of_loss = loss(context)
+            value, of_loss = checked_result(loss(context), f"config.losses.{name}")
             if loss.constraint.bound is not None:
                 assert multipliers is not None
                 limited[name] = value
@@ -112,6 +112,25 @@ class Objective:
         """Returns the prefix of a loss's metric names; empty for a single loss."""
         single = len(self.config.losses) == 1 and name not in self.constraints
         return "" if single else f"{name}/"
+
+
+def checked_result(result: Any, path: str) -> Result:
+    """Returns the result of a loss.
+
+    Raises:
+      UserError: it is not a scalar and its metrics by name.
+    """
+    if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Mapping)):
+        raise UserError(
+            f"{path} returned a {type(result).__name__}. Return the loss and its metrics, such as "
+            "`return value, {}`."
+        )
+    if shape := jnp.shape(result[0]):
+        raise UserError(
+            f"{path} returned a loss of shape {shape}. Return a scalar, such as "
+            "`mean(values, context.batch.valid)`."
+        )
+    return result
 
 
 def join_metrics(*groups: Mapping[str, Any]) -> dict[str, Any]:

@@ -179,9 +179,9 @@ def _model_searcher(
 
     path = checkpoint or index.about.checkpoint
     if not Path(path).is_dir():
+        or_words = ", or search by words only with --mode=bag" if index.about.terms else ""
         raise UserError(
-            f"The model {path} of index {index.folder} does not exist. Add --run=RUN, or search by "
-            "words only with --mode=bag."
+            f"The model {path} of index {index.folder} does not exist. Add --run=RUN{or_words}."
         )
     model = load.load(path, batch_size=batch_size)
     images = [n for n, x in model.config.encoded.items() if x.modality == "image"]

@@ -93,6 +93,21 @@ def test_metric_must_be_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
         built(losses={"main": recipe.entry(Odd())})
 
 
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (jnp.zeros(()), "main returned a"),
+        ((jnp.zeros(8), {}), r"main returned a loss of shape \(8,\)"),
+    ],
+)
+def test_loss_must_return_a_scalar_and_metrics(
+    monkeypatch: pytest.MonkeyPatch, result: Any, message: str
+) -> None:
+    monkeypatch.setattr(Odd, "__call__", lambda self, _: result)
+    with pytest.raises(UserError, match=message):
+        built(losses={"main": recipe.entry(Odd())})
+
+
 def test_scalar_name_with_a_slash_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Odd, "scalars", lambda self: {"a/b": 1.0})
     with pytest.raises(UserError, match=r"slash in its name \(\['scalars', 'main', 'a/b'\]\)"):
