@@ -142,7 +142,7 @@ def test_sigint_saves(tmp_path: Path, start: Start) -> None:
     wait_for(lambda: step_of(tmp_path / "run") >= 2)
     process.send_signal(signal.SIGINT)
     output = finish(process)
-    stopped = re.search(r"stopped after step (\d+) of 100000; to go on", output)
+    stopped = re.search(r"stopped after step (\d+) of 100000", output)
     assert stopped is not None, output
     saved = tmp_path / "run" / "checkpoints" / stopped[1]
     assert json.loads((saved / "meta.json").read_text())["step"] == int(stopped[1])

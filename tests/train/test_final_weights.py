@@ -70,7 +70,7 @@ def test_the_best_checkpoint_is_evaluated_at_the_end(
     assert (found["steps"], found["evaluated_step"], found[METRIC]) == (8, 4, 3.0)
     assert f"evaluating checkpoints/4, the best by {METRIC}" in capsys.readouterr().out
     page = re.sub("<.*?>", "", (run / "report.html").read_text())
-    assert "Finished 8 steps. The numbers are those of the best checkpoint, step 4." in page
+    assert "Finished 8 steps. The metrics are from the best checkpoint, step 4." in page
     assert (find(run).name, find(run / "checkpoints").name) == ("4", "8")
     again = model_system(load(run, batch_size=16), "run", "4", 4).run(None)
     assert numbers(found) == pytest.approx(numbers(again))
