@@ -87,7 +87,7 @@ def test_decoding_a_turned_image_stays_below_the_estimate(kind, mode, tmp_path):
     (tmp_path / "image").write_bytes(data)
     args = [sys.executable, "-c", PEAK, str(tmp_path / "image")]
     done = subprocess.run(args, capture_output=True, text=True, check=True)
-    estimated = 4_000**2 * limits._bytes_per_pixel(Image.open(io.BytesIO(data)))
+    estimated = 4_000**2 * limits._bytes_per_pixel(Image.open(io.BytesIO(data)), data)
     assert int(done.stdout) < estimated + 24 * 2**20  # libraries that are loaded, and bands
 
 
@@ -109,26 +109,39 @@ def test_decode_rejects_a_png_file_with_damaged_pixels():
         decoding.decode(data)
 
 
-def photograph(megapixels: int, **keys) -> Image.Image:
-    """Returns an open photograph, turned, with a thumbnail in its EXIF data and a false size."""
+def photograph(megapixels: int, **keys) -> tuple[Image.Image, bytes]:
+    """Returns an open photograph, turned, with a thumbnail in its EXIF data and a false size.
+
+    Also returns the content of its file.
+    """
     small = corpus.encoded(Image.new("RGB", (16, 12)), "JPEG")
     exif = Image.Exif()
     exif[0x0112], exif[0x010E] = 6, small  # the thumbnail's bytes in any tag
     data = corpus.encoded(Image.new("RGB", (16, 12)), "JPEG", exif=exif, **keys)
     image = Image.open(io.BytesIO(data))
     image._size = (megapixels * 1_000, 1_000)
-    return image
+    return image, data
 
 
 def test_large_photographs_are_read_and_progressive_ones_count_more():
-    for image in (photograph(79), photograph(48, progressive=True)):
-        limits.check_size(image)
+    for image, data in (photograph(79), photograph(48, progressive=True)):
+        limits.check_size(image, data)
     with pytest.raises(limits.Unreasonable, match="would take"):
-        limits.check_size(photograph(79, progressive=True))
+        limits.check_size(*photograph(79, progressive=True))
+
+
+def test_sequential_photographs_of_several_scans_count_more():
+    image, data = photograph(79)
+    start = data.rindex(b"\xff\xda")
+    first = b"\xff\xda\x00\x08\x01\x01\x00\x00\x3f\x00"  # a scan of one component
+    for scans in (first, b"\xff" * 8 + first, b""):  # alone, after filling bytes, truncated
+        with pytest.raises(limits.Unreasonable, match="would take"):
+            limits.check_size(image, data[:start] + scans)
 
 
 def test_png_files_of_fifty_megapixels_are_read():
     for mode in ("RGB", "RGBA", "P", "L"):
-        image = Image.open(io.BytesIO(corpus.encoded(Image.new(mode, (16, 12)), "PNG")))
+        data = corpus.encoded(Image.new(mode, (16, 12)), "PNG")
+        image = Image.open(io.BytesIO(data))
         image._size = (50_000, 1_000)
-        limits.check_size(image)
+        limits.check_size(image, data)

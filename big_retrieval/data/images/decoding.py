@@ -157,7 +157,7 @@ def _open(data: bytes) -> Iterator[Image.Image]:
         raise ValueError("an HTML page")
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-            check_size(image)
+            check_size(image, data)
             yield image
     except Image.DecompressionBombError:
         raise ValueError(f"larger than {LARGEST // 10**6} megapixels") from None

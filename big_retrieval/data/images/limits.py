@@ -25,10 +25,13 @@ class Unreasonable(Exception):
     """An image that is too large or too small."""
 
 
-def check_size(image: Image.Image) -> None:
+def check_size(image: Image.Image, data: bytes) -> None:
     """Raises `Unreasonable` for an open image that is too large or too small, before decoding it.
 
     The message completes the words "the image is".
+
+    Args:
+      data: content of the image file.
     """
     width, height = image.size
     size = f"{width:,} x {height:,} pixels"
@@ -38,7 +41,7 @@ def check_size(image: Image.Image) -> None:
         raise Unreasonable(f"{size}, too small to show anything")
     if max(width, height) > LONGEST * max(1, min(width, height)):
         raise Unreasonable(f"{size}, more than {LONGEST} times as long as wide")
-    needed = width * height * _bytes_per_pixel(image) + _tile_bytes(image)
+    needed = width * height * _bytes_per_pixel(image, data) + _tile_bytes(image)
     if needed > MOST_BYTES:
         raise Unreasonable(
             f"{size} ({image.format} {image.mode}), which would take {needed // 2**20:,} MiB to "
@@ -46,10 +49,12 @@ def check_size(image: Image.Image) -> None:
         )
 
 
-def _bytes_per_pixel(image: Image.Image) -> int:
+def _bytes_per_pixel(image: Image.Image, data: bytes) -> int:
     buffers, bands = _BUFFERS.get(image.format or "", 0), len(image.getbands())
-    if image.format in ("JPEG", "MPO") and "progressive" in image.info:
-        buffers = 2 * bands  # coefficients of the whole image
+    if image.format in ("JPEG", "MPO") and (
+        "progressive" in image.info or _first_components(data) < bands
+    ):
+        buffers = 2 * bands  # several scans: libjpeg keeps the coefficients of the whole image
     if image.format == "JPEG2000":
         buffers = 5 * max(3, bands) + 1  # integers of 32 bits, and their bytes
     if image.format == "TIFF":
@@ -58,6 +63,25 @@ def _bytes_per_pixel(image: Image.Image) -> int:
             buffers += 4  # Pillow turns the whole image while decoding it
     # A decoder frees its buffers before the image is made upright and RGB.
     return _STORED.get(image.mode, 4) + max(buffers, _RESULT)
+
+
+def _first_components(data: bytes) -> int:
+    """Returns the number of color components in the first scan of a JPEG file; 0 if truncated.
+
+    Follows the markers, because a thumbnail in the EXIF data has its own scans.
+    """
+    at = 2
+    while at + 5 <= len(data):
+        kind = data[at + 1]
+        if data[at] != 0xFF or kind == 0xFF:  # bytes that fill the space between segments
+            at += 1
+        elif kind == 0xDA:  # start of a scan
+            return data[at + 4]
+        elif kind <= 0x01 or 0xD0 <= kind <= 0xD9:  # markers without content
+            at += 2
+        else:
+            at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+    return 0
 
 
 def _sample_bytes(image: Image.Image) -> int:
