@@ -229,6 +229,7 @@ def test_pairs_rejects_wrong_paths_and_columns(folder):
     for keys, message in [
         ({"path": folder / "nowhere.jsonl"}, r"nowhere\.jsonl is not on this machine"),
         ({"path": folder / "*.csv"}, r"\*\.csv is not on this machine"),
+        ({"path": "x{0..1}y{10..9}"}, r"range \{10\.\.9\} .* is reversed\. Use \{9\.\.10\}"),
         ({"path": write(folder, ["", "  "], "empty.jsonl")}, r"empty\.jsonl has no rows"),
         ({"path": folder / "pictures" / "0.png"}, "of no known kind; known: .jsonl"),
         ({"path": folder / "empty"}, "is a folder without .* shards and without pictures"),

@@ -73,7 +73,11 @@ def split_paths(patterns: str) -> list[str]:
 
 
 def expand(pattern: str) -> tuple[list[Path], list[str]]:
-    """Returns the files of a path, a pattern or a {00..99} range, and the paths without a file."""
+    """Returns the files of a path, a pattern or a {00..99} range, and the paths without a file.
+
+    Raises:
+      UserError: a file is not a regular file or a folder, or a range is reversed.
+    """
     files, missing = [], []
     # The name of an existing file is not a pattern, although it may have brackets and braces.
     for path in [pattern] if os.path.exists(pattern) else _ranges(pattern):
@@ -92,6 +96,8 @@ def _ranges(pattern: str) -> list[str]:
     if match is None:
         return [pattern]
     first, last = match.groups()
+    if int(first) > int(last):
+        raise UserError(f"The range {match[0]} of a path is reversed. Use {{{last}..{first}}}.")
     numbers = [f"{n:0{len(first)}d}" for n in range(int(first), int(last) + 1)]
     rest = _ranges(pattern[match.end() :])
     return [pattern[: match.start()] + number + end for number in numbers for end in rest]
