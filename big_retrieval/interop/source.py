@@ -178,9 +178,9 @@ def _read_tower(origin: str, kind: Kind, arrays: Flat, settings: Settings) -> Ch
 
 def _with_class_position(params: Flat) -> Flat:
     """Adds a zero position of the class token if big_vision added positions to patches only."""
-    positions = params.get("position_embedding", np.zeros((1, 1)))
-    if math.isqrt(len(positions)) ** 2 != len(positions):
-        return params  # with the class token's row
+    positions = params.get("position_embedding")
+    if positions is None or math.isqrt(len(positions)) ** 2 != len(positions):
+        return params  # none, or with the class token's row
     return params | {"position_embedding": np.pad(positions, ((1, 0), (0, 0)))}
 
 

@@ -17,6 +17,7 @@ from flax import traverse_util
 from safetensors.numpy import save_file
 
 from big_retrieval.config import Bert, ViT
+from big_retrieval.errors import UserError
 from big_retrieval.interop.names import LAYOUTS
 from big_retrieval.interop.read import read
 from big_retrieval.interop.source import CheckpointContents, CheckpointTower
@@ -271,3 +272,11 @@ def test_big_vision_class_token_without_a_position_gets_zeros(tmp_path: Path) ->
     arrays = read(str(tmp_path / "vit.npz")).parts["image"].params["position_embedding"]
     np.testing.assert_array_equal(arrays[1:], params["position_embedding"][1:])
     assert not arrays[0].any()
+
+
+def test_big_vision_vit_without_positions_is_rejected(tmp_path: Path) -> None:
+    saved = as_big_vision(dict(case("hf_vit")[0].parts["image"].params), 4, False, False)
+    del saved["params/pos_embedding"]
+    np.savez(tmp_path / "vit.npz", **saved)
+    with pytest.raises(UserError, match="lacks its position_embedding"):
+        read(str(tmp_path / "vit.npz"))
