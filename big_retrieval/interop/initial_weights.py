@@ -166,7 +166,9 @@ def _add_head(
         weights.notes.append(f"{field}_head starts randomly")
         return
     # Two-layer heads of this package are compared by their arrays only.
-    keys = () if type(head) is Mlp and not part.kind.mlp else HEAD_KEYS.get(type(head), ())
+    keys = next((keys for cls, keys in HEAD_KEYS.items() if isinstance(head, cls)), ())
+    if isinstance(head, Mlp) and not part.kind.mlp:
+        keys = ()
     otherwise = f" To start from a random head, give --config.init.{spec.tower}.head=False."
     key = f"config.fields.{field}.head"
     compatibility.check_keys(key, head, part.head_config, keys, source.origin, otherwise)

@@ -225,3 +225,20 @@ def test_run_may_start_with_a_random_lexical_head_but_not_another(tmp_path: Path
         read_initial_weights(other, shapes, {})
     for word in ("config.fields", "transform relu", "head.use_bias=True", "init.text.head=False"):
         assert word in str(error.value)
+
+
+@dataclasses.dataclass(frozen=True)
+class LexicalSubclass(Lexical):
+    """Head of a user, with the parameters of `Lexical`."""
+
+
+def test_init_compares_keys_of_subclasses_of_heads(tmp_path: Path) -> None:
+    config, model = started_from(masked_bert(tmp_path), epsilon=0.5)
+    fields = {
+        name: dataclasses.replace(field, head=LexicalSubclass(**vars(field.head)))
+        for name, field in config.fields.items()
+    }
+    config = dataclasses.replace(config, fields=fields)
+    shapes = {path: x.shape for path, x in names_of(model.weights).items()}
+    with pytest.raises(UserError, match=r"head differs .*epsilon 0.5"):
+        read_initial_weights(config, shapes, {})
