@@ -71,10 +71,12 @@ def _(tower: Bert, part: CheckpointTower, fields: Sequence[Any], seed: int = 0) 
     if tower.pool == "first" and old != new:
         table = np.concatenate([copies(table[:old], new, rng), table[old:]])
         notes += _token_notes(old, tower)
-    elif tower.pool == "last" and new > 1:
-        words = params["token_embedding"]
-        zeros = np.zeros((new, words.shape[1]), np.float32)
-        params["end_embedding"] = _noise(zeros, words.std(), rng)
+    elif tower.pool == "last" and new > 1 and len(params.get("end_embedding", ())) != new:
+        ends = params.get("end_embedding")
+        if ends is None:
+            words = params["token_embedding"]
+            ends = _noise(np.zeros((new, words.shape[1]), np.float32), words.std(), rng)
+        params["end_embedding"] = copies(ends, new, rng)
         notes += _token_notes(old, tower, "the last token")
     rows = max(field.length for field in fields) + (0 if tower.pool == "last" else new - 1)
     if len(table) > rows:

@@ -176,6 +176,21 @@ def test_resize_grid_keeps_constants_and_ramps() -> None:
     np.testing.assert_allclose(same, np.full((49, 5), 3), atol=1e-5)
 
 
+@pytest.mark.parametrize("saved", [4, 2])
+def test_init_keeps_embeddings_of_several_last_tokens(saved: int) -> None:
+    config, part = clip_config(4), read(CLIP).parts["text"]
+    ends = np.arange(saved * 32, dtype=np.float32).reshape(saved, 32)
+    part = dataclasses.replace(
+        part,
+        tower=dataclasses.replace(part.tower, class_tokens=saved),
+        params={**part.params, "end_embedding": ends},
+    )
+    fitted = fit.fit_tower(config.towers["text"], part, [config.fields["text"]])
+    assert fitted.params["end_embedding"].shape == (4, 32)
+    np.testing.assert_array_equal(fitted.params["end_embedding"][:saved], ends)
+    assert any("copied to 4" in note for note in fitted.notes) == (saved == 2)
+
+
 def test_init_of_one_tower_may_leave_its_head_random() -> None:
     weights = start(with_init(clip_config(), image=configs.Init(path=CLIP, head=False)))
     assert {name.split("/")[0] for name in weights.params} == {"image"}
