@@ -133,8 +133,9 @@ class SettingsFile:
                 continue
             if rule is None:
                 raise self.refused(key, "this key is unknown, so its effect cannot be imported")
-            if values := getattr(rule, "values", None):
-                raise self.refused(key, f"only {', '.join(map(repr, values))} can be imported")
+            if isinstance(rule, KeyRule) and rule.values:
+                values = ", ".join(map(repr, rule.values))
+                raise self.refused(key, f"only {values} can be imported")
             raise self.refused(key, "it cannot be imported for this model")
         for inner in self._inside:
             inner.finish()

@@ -7,7 +7,7 @@ from big_retrieval.interop.files import read_json
 from big_retrieval.interop.hugging_face_keys import TOKENIZER
 from big_retrieval.interop.settings_file import SettingsFile
 
-TOKENIZER_FILES = ("tokenizer.json", "vocab.txt")
+TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "merges.txt")
 _LONGEST = 10**6  # a larger model_max_length means no limit
 
 

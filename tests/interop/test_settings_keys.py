@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from big_retrieval.data.text.tokenizers import load_tokenizer
 from big_retrieval.errors import UserError
+from big_retrieval.interop.compatibility import check_tokenizer
 from big_retrieval.interop.model import import_model
 from big_retrieval.interop.read import read
 from tests.interop.folders import change, sentence_transformer, splade, with_words
@@ -220,3 +222,20 @@ def test_texts_must_end_with_the_pooled_id(tmp_path: Path) -> None:
     change(folder / "config.json", inside="text_config", eos_token_id=39)
     with pytest.raises(UserError, match="pools texts at the id 39"):
         import_model(str(folder))
+
+
+def test_importers_reject_two_image_processors(tmp_path: Path) -> None:
+    folder = with_words("hf_vit", tmp_path)
+    path = folder / "processor_config.json"
+    change(path, inside="image_processor", **CLIP)
+    change(path, inside="feature_extractor", **CLIP)
+    with pytest.raises(UserError, match=r"feature_extractor is .* cannot be imported"):
+        read(str(folder))
+
+
+def test_folder_with_merges_and_no_tokenizer_json_is_rejected(tmp_path: Path) -> None:
+    folder = with_words("hf_clip", tmp_path)
+    (folder / "vocab.txt").rename(folder / "merges.txt")
+    source, tokenizer = read(str(folder)), load_tokenizer("auto", str(with_words("bert", tmp_path)))
+    with pytest.raises(UserError, match=r"no tokenizer.json or vocab.txt. Save the tokenizer"):
+        check_tokenizer(source, tokenizer)
