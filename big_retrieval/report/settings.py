@@ -6,6 +6,7 @@ from typing import Any
 
 from big_retrieval.config import Config, Plugin, schema
 from big_retrieval.config.foreign import make_foreign
+from big_retrieval.errors import UserError
 from big_retrieval.report.html import Html, table, tag
 from big_retrieval.report.numbers import NONE, count_of, duration, number
 from big_retrieval.report.read import RunFiles
@@ -29,14 +30,19 @@ def defaults(config: Mapping[str, Any]) -> Flat:
     """Returns default values of a saved config's keys.
 
     The keys of a group have the defaults of the group's saved type; `type` itself has its value in
-    `Config()`.
+    `Config()`. If another version saved a group or type that this version does not have, all
+    values are from `Config()`.
     """
 
     def unknown(kind: Any, group: Any, path: str) -> Any:
         return make_foreign(kind, group, Plugin(), path)
 
-    groups = flat(schema.as_saved(schema.parse(Config, _only_types(config), unknown=unknown)))
     plain = flat(schema.as_saved(Config()))
+    try:
+        parsed = schema.parse(Config, _only_types(config), unknown=unknown)
+    except UserError:
+        return plain
+    groups = flat(schema.as_saved(parsed))
     no_types = {key: value for key, value in groups.items() if not f".{key}".endswith(".type")}
     return no_types | {key: value for key, value in plain.items() if f".{key}".endswith(".type")}
 

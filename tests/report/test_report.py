@@ -118,6 +118,12 @@ def test_page_folds_long_parts_and_stacks_wide_tables(tmp_path: Path) -> None:
     assert "data-head" not in narrow
 
 
+@pytest.mark.parametrize("group", ["removed", "optimizer"])
+def test_page_of_a_run_of_another_version(tmp_path: Path, group: str) -> None:
+    run = folders.ordinary(tmp_path / "run", **{group: {"averaging": {"type": "removed"}}})
+    assert f"{group}.averaging.type removed" in text_of(page.write(run))
+
+
 def test_headlines_start_with_the_search(tmp_path: Path) -> None:
     run = folders.ordinary(tmp_path / "run")
     config = folders.config(best_metric="retrieval/test/text_to_image/R@1")
