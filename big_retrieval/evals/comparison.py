@@ -13,6 +13,7 @@ from scipy import stats
 
 from big_retrieval.data.judged.qrels import DuplicatePolicy
 from big_retrieval.errors import UserError
+from big_retrieval.evals.graded import parse_metric
 from big_retrieval.evals.rankings import FOLDER, QUERIES, csv_bytes, read_values
 from big_retrieval.evals.trec import Values, read_qrels, read_run, values_of_run
 from big_retrieval.io.durable import write_bytes
@@ -165,12 +166,19 @@ def values_of_files(
     a: Path, b: Path, qrels: Path, metrics: Sequence[str], duplicates: DuplicatePolicy
 ) -> Pairs:
     """Computes the metrics of two run files with the same qrels."""
-    runs = {path: read_run(path) for path in (a, b)}
+    for path in (a, b):
+        if path.is_dir():
+            raise UserError(
+                f"{path} is a folder. Compare two run files, or remove --qrels to compare folders."
+            )
+    for metric in metrics:
+        parse_metric(metric)
     judged = read_qrels(qrels, duplicates)
 
     def measure(path: Path) -> Values:
+        run = read_run(path)  # one run in memory at a time
         try:
-            return values_of_run(runs[path], judged, metrics)
+            return values_of_run(run, judged, metrics)
         except UserError as error:
             raise UserError(f"{path}: {error}") from None
 

@@ -295,6 +295,7 @@ def test_compare_run_files(
         (["run", "run"], {"QRELS": Path("file"), "MODE_A": "bag"}, "are for folders"),
         (["run", "run"], {"QRELS": Path("missing")}, "missing"),
         (["run", "run"], {"METRICS": ["ndcg@10"], "QRELS": Path("qrels")}, "'nDCG@10'"),
+        (["run", "run"], {"METRICS": ["ndcg@10"], "QRELS": Path("missing")}, "'nDCG@10'"),
     ],
 )
 def test_compare_rejects(
