@@ -134,13 +134,13 @@ class Bm25Ranking(Ranking):
             )
         depth = min(judged.search_depth, len(documents))
         hits, scores, _ = Bm25(documents).search(queries, depth)
-        rankings = [*judged.blocks(hits, scores)]
         with Rankings(context.rankings, source, context.extras) as writer:
-            means = judged.means(rankings, writer)
+            means = judged.means(judged.blocks(hits, scores), writer)
+        others = (hits >= 0) & (hits != judged.same_id[judged.asked][:, None])
         notes = {
             "queries without text": sum(not text for text in queries),
             "documents without text": sum(not text for text in documents),
-            "queries without any result": sum(int(np.sum(x.found[:, 0] < 0)) for x in rankings),
+            "queries without any result": int(np.sum(~others.any(axis=1))),
         }
         log.info(judged.summary(" by BM25", lacking(notes)))
         return means
