@@ -47,7 +47,7 @@ def represent(
     model.terms(field)  # raises an error if the field is not lexical
     if side is not None and BAG_SIDE[mode] == side:
         return bags_of(model, items, field, side)
-    return rows_of(model, items, field)
+    return rows_of(model, items, field, progress=None)
 
 
 def bags_of(

@@ -53,17 +53,23 @@ def query_field(config: Config, name: str, flag: str = "query_field") -> str:
     raise UserError(f"--{flag} is missing: queries could be read by any of {available}.")
 
 
-def rows_of(model: "TrainedModel", items: Sequence[Any], field: str) -> Any:
-    """Encodes texts, (title, text) pairs or images: CSR [n, V] if lexical, else [n, M, N]."""
+def rows_of(
+    model: "TrainedModel", items: Sequence[Any], field: str, *, progress: bool | None = False
+) -> Any:
+    """Encodes texts, (title, text) pairs or images: CSR [n, V] if lexical, else [n, M, N].
+
+    Args:
+      progress: True shows a progress bar; None shows it on terminals only.
+    """
     modality = model.config.fields[field].modality
     if modality == "text":
         pairs = [("", item) if isinstance(item, str) else item for item in items]
         titles = [title for title, _ in pairs]
         titles = titles if any(titles) else ()
-        return model.encode_texts([text for _, text in pairs], field, titles, progress=False)
+        return model.encode_texts([text for _, text in pairs], field, titles, progress=progress)
     if modality == "image":
-        return model.encode_images(items, field, progress=False)
-    return model.encode(items, field, progress=False)
+        return model.encode_images(items, field, progress=progress)
+    return model.encode(items, field, progress=progress)
 
 
 def encode_rows(
