@@ -30,7 +30,8 @@ def histograms(files: Sequence[File]) -> Html | None:
 
 
 def _shares(counts: Sequence[int]) -> list[float]:
-    return [count / max(sum(counts), 1) for count in counts]
+    total = max(sum(counts), 1)
+    return [count / total for count in counts]
 
 
 def _draw(axes: Axes, distances: File) -> Html:
