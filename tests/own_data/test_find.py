@@ -101,6 +101,42 @@ def test_find_reads_table_named_like_picture() -> None:
     assert all_records(run()) == expected(range(40))
 
 
+@pytest.mark.parametrize("data", ["data", "data/*/*.csv"])
+def test_find_reads_images_next_to_each_table(data: str) -> None:
+    """Files have the same names in both folders; each caption stays with its image."""
+    for kind, numbers in (("cats", range(20)), ("dogs", range(20, 40))):
+        for index, number in enumerate(numbers):
+            pictures(f"data/{kind}", [number], f"{index}.png")
+        rows = [(f"{index}.png", caption(number)) for index, number in enumerate(numbers)]
+        table(f"data/{kind}/metadata.csv", ["file_name", "text"], rows)
+    assert all_records(run(data)) == expected(TRAIN)
+
+
+def test_find_separates_splits_of_karpathys_file() -> None:
+    pictures("data/flickr30k-images", range(50))
+    split = dict.fromkeys(range(50), "train") | dict.fromkeys(range(30, 40), "restval")
+    split |= dict.fromkeys(range(40, 45), "val") | dict.fromkeys(range(45, 50), "test")
+    rows = [
+        {"filename": f"{n}.png", "split": split[n], "sentences": [{"raw": x} for x in five(n)]}
+        for n in range(50)
+    ]
+    json_lines("data/dataset.json", [{"images": rows, "dataset": "flickr30k"}])
+    config = run()
+    assert sorted(records(config.data)) == with_five(TRAIN)
+    assert sorted(records(config.evals["validation"].data)) == with_five(range(40, 45))
+    assert sorted(records(config.evals["test"].data)) == with_five(range(45, 50))
+
+
+def test_find_joins_rows_of_one_image(said: list[str]) -> None:
+    """Otherwise captions of one image would be negatives of each other."""
+    pictures("data/Images", TRAIN)
+    lines = [f"{n}.png| {at}| {x}" for n in TRAIN for at, x in enumerate(five(n))]
+    text = "\n".join(["image_name| comment_number| comment", *lines])
+    Path("data/results.csv").write_text(text)
+    assert all_records(run(images="data/Images")) == with_five(TRAIN)
+    assert "180 rows for train have 36 different images" in " ".join(said)
+
+
 def test_find_reads_coco_captions_with_images_elsewhere() -> None:
     pictures("elsewhere/train2017", TRAIN, "{:012}.png")
     images = [{"id": n, "file_name": f"{n:012}.png", "license": 1} for n in TRAIN]
@@ -197,6 +233,8 @@ def test_find_reads_img2dataset_folder() -> None:
     ("name", "content", "words"),
     [
         ("a.xlsx", "PK", ["save it as CSV"]),
+        ("t.jsonl.gz", "x", ["unpack it first"]),
+        ("t.csv", "file,caption\nhttp://x.org/1.jpg,a cat\n", ["is an address; download it"]),
         ("data-00000-of-00001.arrow", "x", ["to_parquet()"]),
         ("t.csv", "a cat.png,a cat\nb.png,b\n", ["it has a cat, a cat.png", "--image=COLUMN"]),
         ("t.json", '{"images": [], "sentences": 1, "filename": 2}', ["train, val or test"]),
