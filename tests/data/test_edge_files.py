@@ -175,6 +175,12 @@ def test_tar_exchanged_after_reading_is_damage(tmp_path):
         store.row(0)
 
 
+def test_tar_rejects_names_with_several_dots(tmp_path):
+    write_words(tmp_path / "a.tar", [f"take (v1.{n}) of all" for n in range(70)])
+    with pytest.raises(UserError, match=r"have several dots, such as .take .*rename the files"):
+        open_store([tmp_path / "a.tar"], TAR)
+
+
 def test_tar_with_odd_names_loses_one_sample(tmp_path):
     members = [("0.json", b'{"\\ud83d": 1}'), ("1.json", b'{"a": 1}'), ("1.\udce9", b"x")]
     write_tar(tmp_path / "a.tar", members)

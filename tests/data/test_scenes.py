@@ -106,6 +106,13 @@ def test_captions_of_evaluation_splits_belong_to_one_image(split, seed):
     assert len(meanings) == len(source) == COUNTS[split]
 
 
+def test_seeds_and_splits_have_different_scenes():
+    sources = (
+        SceneRecords(split, seed=s) for split, s in (("train", 0), ("train", 1), ("test", 0))
+    )
+    assert len({source[0]["image"].tobytes() for source in sources}) == 3
+
+
 @pytest.mark.parametrize(("split", "label"), [("colours", "colour"), ("shapes", "shape")])
 def test_zero_shot_splits(split, label):
     source = SceneRecords(split, size=16)

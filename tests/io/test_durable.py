@@ -9,6 +9,7 @@ import pytest
 
 from big_retrieval.io import durable, manifest
 from big_retrieval.retrieval import folder as index_folder
+from big_retrieval.runtime import building
 from tests.io.recorded import disk_calls, synced_before
 
 
@@ -79,6 +80,16 @@ def test_index_is_synced_before_its_name(tmp_path: Path) -> None:
     index_folder.open_folder(out, verify=True)
 
 
+def test_folder_without_a_manifest_is_synced_before_its_name(tmp_path: Path) -> None:
+    partial = building.begin(tmp_path / "out")
+    (partial / "page.html").write_text("page")
+    with disk_calls() as calls:
+        building.give_name(partial, tmp_path / "out")
+    place = calls.index(("rename", tmp_path / "out"))
+    assert synced_before(calls, place) == {partial, partial / "page.html"}
+    assert calls[place + 1 :] == [("sync", tmp_path)]
+
+
 def test_make_folder_syncs_parents(tmp_path: Path) -> None:
     with disk_calls() as calls:
         durable.make_folder(tmp_path / "a" / "b")
@@ -90,6 +101,7 @@ def test_make_folder_syncs_parents(tmp_path: Path) -> None:
     ("code", "on_folders", "fails"),
     [
         (errno.ENOTSUP, True, False),
+        (errno.EINVAL, True, False),
         (errno.EACCES, True, False),
         (errno.EIO, True, True),
         (errno.EIO, False, True),
@@ -113,6 +125,21 @@ def test_only_unsupported_folder_syncs_are_ignored(
     else:
         manifest.write_manifest(tmp_path / "3")
         assert manifest.damage(tmp_path / "3") is None
+
+
+def test_folder_that_cannot_be_opened_fails_no_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = os.open
+
+    def open_file(path: object, *args: int, **more: int) -> int:
+        if path == tmp_path:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return original(path, *args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "open", open_file)
+    durable.write_bytes(tmp_path / "a", b"content")
+    assert (tmp_path / "a").read_bytes() == b"content"
 
 
 def test_remove_follows_no_links(tmp_path: Path) -> None:

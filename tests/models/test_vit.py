@@ -85,6 +85,20 @@ def test_half_precision_keeps_parameters_wide() -> None:
     np.testing.assert_allclose(np.float32(y), jax.jit(tower.apply)(variables, x), atol=0.1)
 
 
+def test_dropout_depends_on_the_row_index() -> None:
+    tower, x = built(ViT, **{**SMALL, "depth": 1}, dropout=0.3), images(4)
+    variables = drawn(tower, x)
+    without = jax.jit(built(ViT, **{**SMALL, "depth": 1}).apply)(variables, x)
+    np.testing.assert_array_equal(jax.jit(tower.apply)(variables, x), without)
+    training = jax.jit(partial(tower.apply, train=True, rngs={"dropout": jax.random.key(1)}))
+    whole = training(variables, x)
+    assert not np.allclose(whole, without)
+    part = training(variables, x[2:], rows=jnp.arange(2, 4))
+    np.testing.assert_allclose(part, whole[2:], atol=1e-6)
+    moved = training(variables, x[2:], rows=jnp.arange(2))
+    assert not np.allclose(moved, whole[2:], atol=1e-2)
+
+
 def test_initial_deviations() -> None:
     tower = built(ViT, **{**SMALL, "width": 64}, class_tokens=16)
     params = nn.unbox(jax.jit(tower.init)(jax.random.key(0), images(size=32)))["params"]

@@ -1,5 +1,6 @@
 """Messages: levels, streams and processes."""
 
+import io
 import logging
 import subprocess
 import sys
@@ -71,6 +72,18 @@ def test_hidden_messages_reach_other_handlers(
         log.info("heard")
     assert set(caplog.messages) == {"heard"}
     assert tuple(capsys.readouterr()) == ("", "")
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_failing_output_raises_nothing(monkeypatch: pytest.MonkeyPatch, closed: bool) -> None:
+    """A full disk, or a stream that was closed."""
+    stream = io.TextIOWrapper(io.FileIO("/dev/full", "w"), write_through=True)
+    if closed:
+        stream.close()
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setattr(sys, "stderr", stream)
+    messages.show()
+    say_all()
 
 
 PROGRAM = """
