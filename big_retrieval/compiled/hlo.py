@@ -101,6 +101,7 @@ class ArrayType(NamedTuple):
 
     @property
     def bytes(self) -> int:
+        """Bytes without padding."""
         return _bytes(self.dtype, math.prod(self.shape))
 
     @property

@@ -21,6 +21,7 @@ class HardNegatives:
     field: str = ""  # text field that reads the hard negatives; empty if documents have one
 
     def check(self, config: "Config") -> Iterator[str]:
+        """Yields an error message for every bad key."""
         path = "config.negatives"
         if not self.count:
             return
@@ -58,6 +59,7 @@ class Loader:
     max_damaged: Share = 0.01  # share of damaged records that ends a run
 
     def check(self) -> Iterator[str]:
+        """Yields an error message if the decoder is not installed."""
         if self.decoder == "opencv" and importlib.util.find_spec("cv2") is None:
             yield (
                 "config.loader.decoder is 'opencv', which is not installed; install the extra "

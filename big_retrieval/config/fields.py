@@ -132,6 +132,7 @@ class Tokenizer:
         return not self.path and self.type in ("wordpiece", "words")
 
     def check(self, config: "Config") -> Iterator[str]:
+        """Yields an error message for every bad key."""
         if not self.path and not self.learned:
             yield (
                 f"config.tokenizer.type {self.type!r} needs config.tokenizer.path (a file, folder "

@@ -22,12 +22,14 @@ class Foreign:
 
     @property
     def type(self) -> Any:
+        """The tag of the part."""
         return self.saved_form.get("type")
 
     def shapes(self) -> dict[str, Any]:
         return {}
 
     def check_data(self, context: Any) -> NoReturn:
+        """Raises as `work` does, before the first evaluation."""
         self.work()
 
     def work(self, *args: Any, **keys: Any) -> NoReturn:

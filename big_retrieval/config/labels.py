@@ -35,6 +35,7 @@ class PairLabels:
     normalise: bool = False  # divide the weights of a batch by their mean
 
     def check(self, config: "Config") -> Iterator[str]:
+        """Yields an error message for every bad key; scores are checked when they are read."""
         yield from self._check_weight()
         texts = [name for name, field in config.fields.items() if field.modality == "text"]
         for side in ("query", "document"):

@@ -37,6 +37,7 @@ class Constraint:
     warn_after: AtLeast1 = 1000  # steps in a row with L above the bound before a warning
 
     def check(self, path: str) -> Iterator[str]:
+        """Yields an error message for every bad key; `path` names the group."""
         if self.max is not None and self.max <= self.min:
             yield f"{path}.max is {self.max}; it must be above {path}.min {self.min}."
         if self.start < self.min or (self.max is not None and self.start > self.max):

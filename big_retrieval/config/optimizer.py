@@ -57,6 +57,7 @@ class Schedule:
     interval: Literal["step", "epoch"] = "step"  # how often the share changes
 
     def check(self, path: str) -> Iterator[str]:
+        """Yields an error message for every key of a schedule "same" that is set."""
         for key in dataclasses.fields(self) if self.type == SAME else ():
             if key.name != "type" and getattr(self, key.name) != key.default:
                 yield (
@@ -87,6 +88,7 @@ class ParameterGroup:
     clip: bool = True  # include its gradient in the norm and the scaling of `clip_norm`
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
+        """Yields an error message for every bad key."""
         yield from self.rule.check(config, f"{path}.rule")
         yield from self.schedule.check(f"{path}.schedule")
         if not self.pattern:
@@ -126,6 +128,7 @@ class Phase:
     batch_stats: BatchStats = "tower"
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
+        """Yields an error message for every bad key."""
         yield from self.schedule.check(f"{path}.schedule")
         yield from _check_pattern(self.trainable, f"{path}.trainable")
         yield from _check_pattern(self.frozen, f"{path}.frozen")

@@ -44,6 +44,7 @@ PLACES: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 def modules_of(kind: str) -> list[str]:
+    """Returns the modules that define the parts of a kind."""
     return [f"big_retrieval.{module}" for module, (part, _) in PLACES.items() if part == kind]
 
 

@@ -47,6 +47,7 @@ class Plugin:
 
     @property
     def where(self) -> str:
+        """The file, or the module of a notebook, for messages."""
         return self.file or f"the module {self.module or '(unknown)'}"
 
 

@@ -117,6 +117,7 @@ class Config:
 
     @property
     def topology_type(self) -> str:
+        """The type of the topology, with or without keys."""
         return self.topology if isinstance(self.topology, str) else self.topology.type
 
     def spheres(self) -> int:
@@ -140,6 +141,7 @@ FREE_ON_RESUME = (
 
 
 def free_on_resume(key: str) -> bool:
+    """Returns True if a key, e.g. config.mesh.data, may differ when a run resumes."""
     names = key.replace("/", ".").split(".")[1:]
     patterns = (free.split(".") for free in FREE_ON_RESUME)
     return any(

@@ -48,6 +48,7 @@ class Content:
         }
 
     def answers(self, query: SearchQuery, results: Sequence[ModeResult]) -> dict[str, Any]:
+        """Returns the answers of each mode."""
         is_image = query.kind == "image"
         key = {"text": "query", "image": "image_bytes", "like": "like"}[query.kind]
         return {
@@ -119,6 +120,7 @@ class Content:
         }
 
     def item(self, document: int, text: str) -> dict[str, Any]:
+        """Returns a document with its text, as in every list."""
         has_picture = self._collection.has_pictures
         picture = {"picture": self._picture(document)} if has_picture else {}
         return {"number": document, "id": self._collection.ids[document], **picture, "text": text}

@@ -42,6 +42,7 @@ class Pages:
         )
 
     def render(self, template: str, **values: Any) -> bytes:
+        """Builds a page as UTF-8."""
         values = {"words": "", "status": "", "title": "", **values}
         page = self._environment.get_template(f"{template}.html").render(values)
         return page.encode("utf-8", "replace")

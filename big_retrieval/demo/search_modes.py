@@ -74,6 +74,7 @@ class IndexMode(SearchMode):
 
     @property
     def lexical(self) -> bool:
+        """True if embeddings have terms."""
         return isinstance(self.index, InvertedIndex)
 
     def search(self, row: Any, depth: int) -> tuple[np.ndarray, np.ndarray]:

@@ -81,6 +81,7 @@ def serve(options: "DemoOptions", host: str, port: int) -> None:
 
 
 def address(host: str, port: int) -> str:
+    """Formats the address for a browser."""
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
 

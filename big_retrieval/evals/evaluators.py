@@ -76,6 +76,7 @@ class EvaluatorContext:
         return self.source_encoder(weights).encode(self.source, field, self.readers[field])
 
     def source_encoder(self, weights: Any) -> SourceEncoder:
+        """Returns the encoder of sources with these weights."""
         return SourceEncoder(self.encoder, weights, self.reading)
 
 

@@ -65,6 +65,7 @@ def _spread(encoder: Encoder, array: np.ndarray) -> jax.Array:
 
 
 def zeros(features: int, classes: int) -> Classifier:
+    """Returns the classifier with all parameters 0."""
     return Classifier(np.zeros((features, classes)), np.zeros(classes))
 
 

@@ -211,18 +211,22 @@ class Ranking(Evaluator):
 
 
 def records_of(context: EvaluatorContext, side: Side) -> RecordSource:
+    """Returns the queries or the documents of judged data."""
     return context.source.queries if side == "query" else context.source.documents
 
 
 def readers_of(context: EvaluatorContext, side: Side) -> dict[str, FieldReader]:
+    """Returns the readers of a side's fields."""
     return {name: x for name, x in context.readers.items() if x.field.side == side}
 
 
 def weights_of(context: EvaluatorContext, side: Side) -> dict[str, float]:
+    """Returns the config's weights of a side's fields."""
     return {name: reader.field.weight for name, reader in readers_of(context, side).items()}
 
 
 def encode_side(context: EvaluatorContext, weights: Any, side: Side) -> EncodedFields:
+    """Encodes the fields of all queries, or of all documents."""
     encoder, readers = context.source_encoder(weights), readers_of(context, side)
     return encoder.encode_fields(records_of(context, side), readers)
 

@@ -215,6 +215,7 @@ class Retrieval(Evaluator):
 
 
 def bags_of_items(encoder: Encoder, side: FieldItems) -> scipy.sparse.csr_array:
+    """Returns the bags of words of a lexical side's texts, [n, V]."""
     return bags_of_texts(encoder, side.field, side.source, side.reader, side.items)
 
 

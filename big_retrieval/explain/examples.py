@@ -180,4 +180,5 @@ def _explain(
 
 
 def full_text(text: Any) -> str:
+    """Joins title and text, if there is a title."""
     return text if isinstance(text, str) else " · ".join(filter(None, text))

@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from signal import Signals
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from big_retrieval.errors import UserError
 from big_retrieval.exporting import reference_encoder
 from big_retrieval.io.manifest import to_json
+from big_retrieval.runtime.processes import format_exit_status
 
 SECONDS = 1800.0  # maximum for one export
 
@@ -76,8 +76,7 @@ def _run(python: str, script: Path, seconds: float) -> Answer:
     except subprocess.TimeoutExpired:
         return Answer(problem=f"{python} took more than {seconds:.0f} s", missing=True)
     last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-    code = done.returncode
-    status = f"ended with status {code}" if code >= 0 else f"was ended by {Signals(-code).name}"
+    status = format_exit_status(done.returncode)
     return Answer(problem=f"{python} {status} before it answered ({last[:300]})", missing=True)
 
 

@@ -209,6 +209,7 @@ class InOrder:
         self._dense[indices] = rows
 
     def embeddings(self) -> Any:
+        """Returns the embeddings of the items that are present, in order."""
         if self._dense is not None:
             return self._dense if self.present.all() else self._dense[self.present]
         rows: Any = scipy.sparse.vstack(self._sparse, format="csr")

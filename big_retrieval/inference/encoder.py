@@ -285,6 +285,7 @@ class Encoder:
 
 
 def concatenate(embeddings: Sequence[Embeddings]) -> Embeddings:
+    """Concatenates the embeddings of several batches."""
     if isinstance(embeddings[0], np.ndarray):
         return np.concatenate(embeddings)
     return scipy.sparse.vstack(embeddings, format="csr")

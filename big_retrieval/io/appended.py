@@ -52,6 +52,7 @@ class AppendedFile:
         durable.write_bytes(self._state, to_json(state))
 
     def finish(self) -> None:
+        """Renames the complete file."""
         self._file.close()
         durable.publish(self._partial, self._path)
         self._state.unlink(missing_ok=True)

@@ -112,6 +112,7 @@ class MappedFile:
         self._stamp = stamp_of(self._file.number)
 
     def check(self) -> None:
+        """Raises a UserError if the file was changed since it was opened."""
         check_unchanged(self._path, self._stamp, self._file.number)
 
 

@@ -47,6 +47,7 @@ class ArrayWriter:
         self._start = self._file.tell()
 
     def append(self, rows: np.ndarray) -> None:
+        """Appends rows [n, *shape], converted to the file's type."""
         rows = np.ascontiguousarray(rows, self._dtype)
         if rows.shape[1:] != self.shape:
             raise ValueError(f"rows of shape {rows.shape[1:]} in a file of {self.shape}")

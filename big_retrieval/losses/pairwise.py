@@ -191,10 +191,10 @@ class PairBatch:
             # Unique and below 0, so that no negative equals the positive of a query.
             -1 - (documents.index[:, None] * shape[1] + jnp.arange(shape[1], dtype=jnp.int32)),
             counted,
-            query_id,
-            None if documents.document_id is None else no_id if ids is None else ids,
+            query_id=query_id,
+            document_id=None if documents.document_id is None else no_id if ids is None else ids,
             # Never read: a document's weight counts only if its query id matches, and -1 does not.
-            None if weight is None else jnp.zeros(shape, weight.dtype),
+            weight=None if weight is None else jnp.zeros(shape, weight.dtype),
         )
 
     @property

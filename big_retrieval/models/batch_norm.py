@@ -41,10 +41,12 @@ class BatchNormed:
 
     @property
     def whole_batch(self) -> bool:
+        """True if a row's vector depends on all rows of the batch in training."""
         return self.normed and not self.frozen_stats and self.batch_stats == "batch"
 
     @property
     def by_slice(self) -> bool:
+        """True if a row's vector depends on the rows of its micro-batch."""
         return self.normed and not self.frozen_stats and self.batch_stats == "slice"
 
     def check(self, config: Config, path: str) -> Iterator[str]:

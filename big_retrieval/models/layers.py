@@ -67,6 +67,8 @@ ACTIVATIONS = {
 
 
 def uniform(bound: float) -> Initializer:
+    """Returns an initializer that draws from U(-bound, bound)."""
+
     def init(key: jax.Array, shape: Any, dtype: Any = jnp.float32, out_sharding: Any = None) -> Any:
         del out_sharding
         return jax.random.uniform(key, shape, dtype, -bound, bound)

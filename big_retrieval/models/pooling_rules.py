@@ -59,6 +59,7 @@ class Max:
     def backward(
         self, block: PoolingInputs, saved: jax.Array, g: jax.Array, d_hidden: jax.Array
     ) -> PoolingInputs:
+        """Differentiates the forward pass; ignores the mask."""
         # The mask is ignored: a masked position won only in rows without any other, where g is 0.
         form = _dense if self.dense else _sparse
         d_hidden, d_kernel = form(block, saved, g, d_hidden)
@@ -127,6 +128,7 @@ class Mean:
     top_k: int | None = None  # average only this number of the largest values; None for all
 
     def forward(self, block: PoolingInputs) -> tuple[jax.Array, None]:
+        """Pools to 0 if no position takes part; saves nothing."""
         tile, mask = _biased(_logits(block), block), block.mask  # [B, L, C]
         count = jnp.full(tile.shape[:1], tile.shape[1]) if mask is None else jnp.sum(mask, axis=1)
         if self.top_k is not None and self.top_k < tile.shape[1]:
@@ -139,6 +141,7 @@ class Mean:
     def backward(
         self, block: PoolingInputs, saved: None, g: jax.Array, d_hidden: jax.Array
     ) -> PoolingInputs:
+        """Differentiates the forward pass, whose tiles are computed again."""
         del saved
 
         def pool(hidden: jax.Array, kernel: jax.Array, bias: Any) -> jax.Array:

@@ -37,10 +37,12 @@ class PoolingCore:
 
     @property
     def blocks(self) -> int:
+        """Number of blocks."""
         return -(-self.columns // self.block)
 
     @property
     def entering(self) -> PoolingInputs:
+        """Layout of the inputs on the mesh."""
         rows: Any = P(self.rows or None)
         columns: Any = P(self.tensor)
         replicated: Any = P()
@@ -48,6 +50,7 @@ class PoolingCore:
 
     @property
     def pooled(self) -> P:  # [B, V]
+        """Layout of [B, V] arrays."""
         return P(self.rows or None, self.tensor)
 
     def operands(self, inputs: PoolingInputs) -> PoolingInputs:
@@ -61,12 +64,15 @@ class PoolingCore:
         return jax.lax.dynamic_slice_in_dim(x, self.start(index), self.block, axis=-1)
 
     def put(self, x: jax.Array, block: jax.Array, index: jax.Array) -> jax.Array:
+        """Writes a block of the last axis."""
         return jax.lax.dynamic_update_slice_in_dim(x, block, self.start(index), axis=-1)
 
     def start(self, index: jax.Array) -> jax.Array:
+        """Returns the first column of a block."""
         return jnp.minimum(index * self.block, self.columns - self.block)
 
     def inputs_of(self, inputs: PoolingInputs, index: jax.Array) -> PoolingInputs:
+        """Returns the inputs of a block."""
         if inputs.rows is None:
             start = self.first + self.start(index)
             kernel = jax.lax.dynamic_slice_in_dim(inputs.kernel, start, self.block)  # [C, D]

@@ -96,10 +96,12 @@ class ResNet(BatchNormed, Tower):
 
     @property
     def depth(self) -> int:
+        """Number of blocks."""
         return sum(self.blocks)
 
     @property
     def width(self) -> int:  # of the last stage
+        """Channels of the last stage: size of the vector."""
         return self.stem * 2 ** (len(self.blocks) - 1) * (4 if self.bottleneck else 1)
 
     def check(self, config: Config, path: str) -> Iterator[str]:

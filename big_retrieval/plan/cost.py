@@ -36,6 +36,7 @@ def arrays_bytes(tree: Any) -> int:
 
 
 def row_devices(parts: BuiltModel) -> int:
+    """Returns the number of devices that rows are sharded over."""
     return parts.mesh.shape["data"] * parts.mesh.shape["fsdp"]
 
 

@@ -81,6 +81,7 @@ def available(chip: Chip, count: int) -> bool:
 
 
 def virtual_cpus(count: int) -> None:
+    """Gives this process `count` virtual CPU devices."""
     flags = re.sub(rf"--{_COUNT}=\S*", "", os.environ.get("XLA_FLAGS", ""))
     _use_cpu()
     os.environ["XLA_FLAGS"] = f"{flags} --{_COUNT}={count}".strip()

@@ -37,6 +37,7 @@ class Trial:
         return (not self.fits, step or 0.0, sum(self.operations.values()), -rows, len(self.flags))
 
     def summary(self, batch_size: int) -> dict[str, Any]:
+        """Returns the entry of plan.json."""
         step = self.times["step"]
         return {
             "flags": self.flags,

@@ -41,6 +41,7 @@ class Target:
 
     @property
     def name(self) -> str:
+        """The name that --topology takes."""
         kind = self.devices[0].device_kind if self.chip is None else self.chip.name
         return f"{kind}-{len(self.devices)}"
 

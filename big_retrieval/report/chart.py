@@ -35,6 +35,7 @@ class Series:
 
     @property
     def finite(self) -> Points:
+        """The points whose values are finite."""
         return [point for point in self.points if math.isfinite(point[1])]
 
     @property

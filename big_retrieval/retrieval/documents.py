@@ -44,6 +44,7 @@ class DocumentReader:
 
     @property
     def columns(self) -> tuple[str, ...]:
+        """All columns of values."""
         texts = (column for names in self.texts.values() for column in names)
         return (*texts, *self.titles.values(), *self.images.values())
 

@@ -41,6 +41,7 @@ def make(options: IndexOptions) -> Path:
 
 
 def log_index(out: Path, about: About) -> None:
+    """Logs the size of an index, and the command that searches it."""
     size = sum(path.stat().st_size for path in out.iterdir())
     entries = f", {about.entries / about.documents:.1f} values each" if about.terms else ""
     log.info(f"{about.documents:,} documents{entries}, {size / 2**20:,.1f} MiB in {out}")

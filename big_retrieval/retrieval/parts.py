@@ -55,6 +55,7 @@ class IndexPart:
         return f"{self.number}/{self.of}"
 
     def all(self) -> list["IndexPart"]:
+        """Returns all parts of the index."""
         return [IndexPart(number, self.of) for number in range(1, self.of + 1)]
 
     def folder(self, out: Path) -> Path:

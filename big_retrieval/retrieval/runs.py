@@ -68,6 +68,7 @@ def merged(runs: Sequence[Run], entries: np.ndarray, memory: int) -> Iterator[Pa
 
 
 def entries_in(memory: int) -> int:
+    """Returns the number of entries that fit into this many bytes."""
     return max(1, memory // BYTES_PER_ENTRY)
 
 

@@ -101,6 +101,7 @@ class IndexSearcher:
 
     @functools.cached_property
     def words(self) -> list[str]:
+        """Word of each term of a lexical index."""
         words = BagOfWordsEncoder.load(self.index.folder).words
         folders.check_same(self.index.folder, self.index.stamp)
         return words

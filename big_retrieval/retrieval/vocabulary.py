@@ -61,6 +61,7 @@ class BagOfWordsEncoder:
         return digest.hexdigest()
 
     def save(self, folder: Path) -> None:
+        """Writes the files of `load`."""
         with ArrayWriter(folder / FILE, np.int32) as file:
             file.append(np.asarray(self.terms.ids, np.int32))
         self._tokenizer.save(folder / TOKENIZER)

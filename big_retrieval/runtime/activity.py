@@ -60,6 +60,7 @@ class Note(NamedTuple):
 
     @property
     def seconds(self) -> float:
+        """Seconds since the thread began to read."""
         return max(0.0, time.monotonic() - self.since)
 
     def __str__(self) -> str:

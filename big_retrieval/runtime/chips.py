@@ -34,6 +34,7 @@ class Chip:
 
     @property
     def usable(self) -> float:
+        """Bytes that a program can use."""
         return USABLE * self.memory
 
     def speed(self, devices: int) -> float | None:

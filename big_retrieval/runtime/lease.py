@@ -40,6 +40,7 @@ class Owner:
     time: float = 0.0  # time of the last renewal, in seconds since 1970
 
     def encode(self) -> bytes:
+        """Returns the content of the file."""
         return json.dumps(asdict(self)).encode().ljust(SIZE - 1) + b"\n"
 
     def __str__(self) -> str:
@@ -232,6 +233,7 @@ class Lease:
         return current == content
 
     def release(self) -> None:
+        """Removes the file if it contains this lease."""
         content = read_lease(self.path)
         if content is not None and self._is_ours(content):
             self.remove(self.path, content)

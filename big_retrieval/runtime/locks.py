@@ -227,6 +227,7 @@ class Lock:
             self._on_loss(self._loss)
 
     def release(self) -> None:
+        """Removes the lock if this process still owns it."""
         if os.getpid() != self._lease.owner.pid:
             return
         with self._guard:

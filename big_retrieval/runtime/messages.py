@@ -47,6 +47,7 @@ class ScreenHandler(logging.Handler):
         self.results, self.process, self.program = results, process, program
 
     def format(self, record: logging.LogRecord) -> str:
+        """The line, or lines, of a message."""
         parts = [f"[process {self.process}]"] if self.process else []
         parts += [f"{self.program}:"] if self.program else []
         parts += [f"{record.levelname.lower()}:"] if record.levelno != logging.INFO else []
@@ -55,6 +56,7 @@ class ScreenHandler(logging.Handler):
         return " ".join([*parts, screen.visible(record.getMessage())])
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Shows a message; an error never ends the caller."""
         is_important = record.levelno > logging.INFO
         if not self.process or is_important or PACKAGE.level == logging.DEBUG:
             is_error = self.results or is_important

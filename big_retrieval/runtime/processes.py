@@ -39,6 +39,7 @@ class LaunchOptions:
     command: tuple[str, ...]  # arguments of the module
 
     def log_file(self, process_index: int) -> Path:
+        """Returns the file with the output of a process."""
         return self.logs / f"process_{process_index}.log"
 
 
@@ -68,6 +69,11 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def format_exit_status(code: int) -> str:
+    """Returns "ended with status 1", or "was ended by SIGKILL" for a negative code."""
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
 
 
 class Signals:
@@ -129,6 +135,7 @@ class ProcessGroup:
             sys.stdout.buffer.flush()
 
     def terminate(self) -> None:
+        """Sends SIGTERM to the processes that still run."""
         for process in self.processes:
             if process.poll() is None:
                 process.terminate()
@@ -147,6 +154,7 @@ class ProcessGroup:
         self._first_log.close()
 
     def last_lines(self, process_index: int, count: int = 12) -> str:
+        """Returns the end of a log."""
         text = self._options.log_file(process_index).read_text(errors="replace")[-10_000:]
         return "\n".join(f"  {process_index} | {line[:300]}" for line in text.splitlines()[-count:])
 
@@ -184,8 +192,7 @@ def watch(group: ProcessGroup, signals: Signals) -> tuple[int, ...]:
 def _log_failures(group: ProcessGroup, codes: Sequence[int | None]) -> None:
     for index, code in enumerate(codes):
         if code:
-            name = f"was ended by {signal.Signals(-code).name}" if code < 0 else ""
-            log.warning(f"process {index} {name or f'ended with status {code}'}")
+            log.warning(f"process {index} {format_exit_status(code)}")
             if index:  # the output of the first process is shown already
                 screen.put(group.last_lines(index), sys.stderr)
     for index, process in enumerate(group.processes):

@@ -42,7 +42,6 @@ class _Screen:
     def __init__(self, runs: int) -> None:
         shown = log.isEnabledFor(logging.INFO)
         self._bar = progress_bar("runs", runs, shown=shown, log_interval=QUIET)
-        self.close = self._bar.close
 
     def message(self, text: str, level: int = logging.INFO) -> None:
         with self._bar.external_write_mode():  # on a terminal, the bar moves below the message
@@ -51,6 +50,9 @@ class _Screen:
     def progress(self, text: str, finished_runs: int = 0) -> None:
         self._bar.set_postfix_str(text, refresh=False)
         self._bar.update(finished_runs)
+
+    def close(self) -> None:
+        self._bar.close()
 
 
 def run_all(runs: Sequence[SweepRun], tables: Callable[[], str]) -> int:

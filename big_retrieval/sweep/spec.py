@@ -160,6 +160,7 @@ class SweepRun:
         return locks.beside(self.results) if self.entry.evaluate else locks.in_folder(self.folder)
 
     def config_flags(self) -> list[str]:
+        """Returns the flags of the configuration."""
         return [*self.entry.flags(), f"--config.seed={self.seed}"]
 
     def flags(self) -> list[str]:

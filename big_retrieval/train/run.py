@@ -167,6 +167,7 @@ class TrainingRun:
 
     @property
     def total_steps(self) -> int:
+        """Length of the run in steps."""
         return self.parts.updates.timeline.total_steps
 
     def _interval_ends(self, key: str, step: int) -> bool:
@@ -227,6 +228,7 @@ class TrainingRun:
 
     @functools.cached_property
     def checkpoints(self) -> Checkpoints:
+        """Checkpoints of the run folder, opened at the first use."""
         return Checkpoints(
             self.workdir / "checkpoints",
             files=model_files(self.config, self.tokenizer),

@@ -8,6 +8,7 @@ from big_retrieval.config import Config
 
 
 def check_evals(c: Config) -> Iterator[str]:
+    """Yields an error message for every mistake in `config.evals`."""
     yield from _prefixes(c)
     for name, part in c.evals.items():
         path = f"config.evals.{name}"

@@ -14,6 +14,7 @@ OF_BATCH = (
 
 
 def check_fields(c: Config) -> Iterator[str]:
+    """Yields an error message for every mistake in a field of `config.fields`."""
     for name, field in c.fields.items():
         path = f"config.fields.{name}"
         yield from field.check(c, path)

@@ -85,6 +85,7 @@ def points(folder: Path, name: str, vectors: Iterator[Any]) -> Iterator[Any]:
 
 
 def dense_vectors(folder: Path) -> Iterator[list[float]]:
+    """Yields the embedding of each document, M * N numbers."""
     for row in np.load(folder / "embeddings.npy", mmap_mode="r"):
         yield row.ravel().tolist()
 
