@@ -59,7 +59,7 @@ class Max:
     def backward(
         self, block: PoolingInputs, saved: jax.Array, g: jax.Array, d_hidden: jax.Array
     ) -> PoolingInputs:
-        """Differentiates the forward pass; ignores the mask."""
+        """Differentiates the forward pass."""
         # The mask is ignored: a masked position won only in rows without any other, where g is 0.
         form = _dense if self.dense else _sparse
         d_hidden, d_kernel = form(block, saved, g, d_hidden)
