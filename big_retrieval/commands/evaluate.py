@@ -105,20 +105,20 @@ def _evaluate(options: EvaluateOptions, mode: str, folder: Path | None) -> None:
 
 def _mode(options: EvaluateOptions) -> str:
     """Returns "init", "untrained" or "bm25"; "" for a run. Rejects flags that contradict."""
-    mode = only_one(options, "run", "init", "untrained", "bm25").replace("run", "")
+    mode = only_one(options, "run", "init", "untrained", "bm25")
     only_one(options, "data", "eval")
     only_one(options, "data", "beir")
     if mode != "init" and any(options.model_flags().values()):
         raise UserError("--tokenizer, --pool and --head are for --init. Remove them.")
     if not mode:
-        if options.run is None:
-            raise UserError("--run is missing: the run or checkpoint folder to evaluate.")
+        raise UserError("--run is missing: the run or checkpoint folder to evaluate.")
+    if mode == "run":
         if options.config is not None:
             raise UserError(
                 "--config is not for evaluate with a run, whose checkpoint has a config. Remove "
                 "it, or add --init, --untrained or --bm25."
             )
-        return mode
+        return ""
     for flag, value in (("data", options.data), ("step", options.step)):
         if value is not None:
             raise UserError(f"--{flag} is for --run. Remove it, or --{mode}.")
