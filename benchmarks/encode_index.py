@@ -71,19 +71,22 @@ def prepare(args: argparse.Namespace, values: Sequence[str], folder: Path) -> No
 
 def ours(args: argparse.Namespace, clock: Clock) -> np.ndarray:
     """`big-retrieval index`."""
-    from big_retrieval.retrieval import encode, making, preparing
+    from big_retrieval.retrieval import build_index, encode, index_work
 
     clock.seconds["imports"] = time.process_time()
     folder = Path(args.folder)
-    options = making.IndexOptions(folder / MODEL, str(folder / DOCUMENTS), folder / "index")
-    named = [("load", preparing.saved, "restore_weights"), ("load", preparing.load, "put_together")]
+    options = build_index.IndexOptions(folder / MODEL, str(folder / DOCUMENTS), folder / "index")
+    named = [
+        ("load", index_work.saved, "restore_weights"),
+        ("load", index_work.load, "put_together"),
+    ]
     named += [("encode", encode, "rows_of")]
     with contextlib.ExitStack() as patches:
         for name, module, function in named:
             timed = clock.timed(name, getattr(module, function))
             patches.enter_context(mock.patch.object(module, function, timed))
         patches.enter_context(mock.patch.object(encode, "read", clock.steps("read", encode.read)))
-        making.make(options)
+        build_index.make(options)
     return np.load(folder / "index" / "embeddings.npy")
 
 

@@ -22,7 +22,7 @@ LAYERS = (
     ("evals", "interop"),
     ("report",),
     ("train",),
-    ("plan", "retrieval", "mining", "sweep", "own_data"),
+    ("plan", "retrieval", "mining", "sweep", "auto_config"),
     ("explain",),
     ("exporting", "demo"),
     ("launch",),

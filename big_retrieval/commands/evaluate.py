@@ -28,10 +28,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from big_retrieval.auto_config.data_flags import DataFlags, select_data_flags
 from big_retrieval.cli.option_groups import BeirOptions, ConfigOptions, PretrainedOptions
 from big_retrieval.cli.options import Flag, only_one
 from big_retrieval.errors import UserError
-from big_retrieval.own_data.data_flags import DataFlags, select_data_flags
 
 if TYPE_CHECKING:
     from big_retrieval.config import Config
@@ -142,7 +142,7 @@ def _folder(options: EvaluateOptions) -> Path | None:
 def _with_evaluators(options: EvaluateOptions, config: "Config", scratch: Path) -> "Config":
     """Returns a config with the evaluators of the flags; --data may write rows into `scratch`."""
     if options.data:
-        from big_retrieval.own_data.evaluated import on_data
+        from big_retrieval.auto_config.evaluated import on_data
 
         flags = select_data_flags(options)
         return on_data(config, options.data, flags, scratch, options.separator)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from big_retrieval.cli.option_groups import ConfigOptions, PretrainedOptions
-from big_retrieval.runtime.building import check_free
+from big_retrieval.runtime.atomic_folder import check_free
 
 log = logging.getLogger(__name__)
 LOG = True

@@ -41,7 +41,7 @@ def main(options: IndexCommandOptions) -> None:
         _build_part(options)
         return
     with options.owning_file(options.out):
-        from big_retrieval.retrieval.making import make
+        from big_retrieval.retrieval.build_index import make
 
         make(select(IndexOptions, options))
 

@@ -49,7 +49,7 @@ def main(options: SearchOptions) -> None:
 
 def _search(options: SearchOptions) -> None:
     from big_retrieval.retrieval.answers import answer, converse
-    from big_retrieval.retrieval.searching import open_searcher
+    from big_retrieval.retrieval.index_search import open_searcher
 
     searcher = open_searcher(
         options.index,

@@ -31,11 +31,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from big_retrieval import cli
+from big_retrieval.auto_config.data_flags import DataFlags, select_data_flags
 from big_retrieval.cli.option_groups import BeirOptions
 from big_retrieval.cli.options import Flag
 from big_retrieval.commands.plan import PlanOptions, plan
 from big_retrieval.errors import UserError
-from big_retrieval.own_data.data_flags import DataFlags, select_data_flags
 from big_retrieval.runtime import locks
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def main(options: TrainOptions) -> None:
     options = write_config(options)
     train(options)
     if (options.run_folder / "results.json").is_file():
-        from big_retrieval.own_data.prepare import next_commands
+        from big_retrieval.auto_config.prepare import next_commands
 
         commands = next_commands(options.run_folder)
         log.info("next:\n" + "\n".join(f"  {line}" for line in commands))
@@ -76,7 +76,7 @@ def main(options: TrainOptions) -> None:
 
 def write_config(options: TrainOptions) -> TrainOptions:
     """Writes a config for --data; returns the options with this config and its run folder."""
-    from big_retrieval.own_data.prepare import TrainingRequest, prepare
+    from big_retrieval.auto_config.prepare import TrainingRequest, prepare
 
     if options.config is not None:
         raise UserError(

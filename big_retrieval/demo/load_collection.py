@@ -21,13 +21,13 @@ from big_retrieval.inference.load import TrainedModel
 from big_retrieval.io.manifest import run_folder
 from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval import open_index
+from big_retrieval.retrieval.build_index import write_index
 from big_retrieval.retrieval.dense import DenseIndex
 from big_retrieval.retrieval.encode import document_fields, query_field
 from big_retrieval.retrieval.index_options import DocumentColumns, IndexOptions
+from big_retrieval.retrieval.index_search import check_model
+from big_retrieval.retrieval.index_work import IndexWork, make_work, prepare, reader_for
 from big_retrieval.retrieval.inverted import InvertedIndex
-from big_retrieval.retrieval.making import write_index
-from big_retrieval.retrieval.preparing import IndexWork, make_work, prepare, reader_for
-from big_retrieval.retrieval.searching import check_model
 from big_retrieval.retrieval.vocabulary import BagOfWordsEncoder
 
 log = logging.getLogger(__name__)

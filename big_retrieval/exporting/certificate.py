@@ -25,7 +25,7 @@ from big_retrieval.interop.read import CERTIFICATE
 from big_retrieval.io import durable
 from big_retrieval.io.manifest import sha256_file, to_json
 from big_retrieval.io.npy import read_npz
-from big_retrieval.runtime.building import MARK
+from big_retrieval.runtime.atomic_folder import MARK
 
 STORED = "certificate.npz"
 TOLERANCE = 1e-5  # of float32

@@ -16,7 +16,7 @@ from big_retrieval.exporting.library import interpreter
 from big_retrieval.exporting.parts import Exported, take_apart
 from big_retrieval.exporting.target import ExportTarget, text_problems
 from big_retrieval.inference.load import TrainedModel
-from big_retrieval.runtime.building import begin, give_name
+from big_retrieval.runtime.atomic_folder import begin, give_name
 
 log = logging.getLogger(__name__)
 CODE = (".py", ".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")  # PyTorch's files may be pickles

@@ -13,7 +13,7 @@ import numpy as np
 
 from big_retrieval.config import Config, schema
 from big_retrieval.data.formats.tables import digest_of
-from big_retrieval.io.appended import AppendedFile
+from big_retrieval.io.resumable_file import AppendedFile
 from big_retrieval.mining.choice import MiningOptions, QueryResults, choose
 from big_retrieval.mining.searchers import CandidateSearcher
 from big_retrieval.mining.task import Task

@@ -24,8 +24,8 @@ from big_retrieval.data.formats import open_files
 from big_retrieval.data.formats.records import TEXT, Records
 from big_retrieval.errors import UserError
 from big_retrieval.inference.fingerprint import params_sha256
-from big_retrieval.io.appended import AppendedFile
 from big_retrieval.io.npy import header
+from big_retrieval.io.resumable_file import AppendedFile
 from big_retrieval.mining.task import as_one
 from big_retrieval.runtime import locks
 from big_retrieval.runtime.progress import progress_bar

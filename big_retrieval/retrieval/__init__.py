@@ -5,7 +5,7 @@
     names = index.ids.many(numbers[0])
 
 An index is a folder (`folder.py`) with inverted lists of lexical values (`inverted.py`) or dense
-embeddings (`dense.py`). `making.py` and `searching.py` add a model for the commands
+embeddings (`dense.py`). `build_index.py` and `index_search.py` add a model for the commands
 `big-retrieval index` and `big-retrieval search`.
 """
 

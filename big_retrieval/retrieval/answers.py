@@ -3,7 +3,7 @@
 import sys
 
 from big_retrieval.errors import Damaged, UserError
-from big_retrieval.retrieval.searching import IndexSearcher
+from big_retrieval.retrieval.index_search import IndexSearcher
 from big_retrieval.runtime import screen
 
 

@@ -1,7 +1,7 @@
 """The folder of an index.
 
     index.json                   description of the index (`About`)
-    origin.json                  model, documents and flags of the index (`preparing.origin`)
+    origin.json                  model, documents and flags of the index (`index_work.origin`)
     manifest.json                size and SHA-256 of every other file; written last
     store.json, store-*.arrow    ids, texts and paths of images (`DocumentRow.stored`)
     tokenizer.json, terms.npy    lexical indexes: from a text to term ids, without a model
@@ -23,7 +23,7 @@ from typing import Any
 
 from big_retrieval.errors import UserError
 from big_retrieval.io import manifest
-from big_retrieval.runtime import building
+from big_retrieval.runtime import atomic_folder
 
 ABOUT, ORIGIN = "index.json", "origin.json"
 VERSION = 4  # of the format
@@ -67,7 +67,7 @@ def stamp(folder: Path) -> bytes:
 
 
 def made_from(folder: Path) -> dict[str, Any] | None:
-    """Reads the origin of an index (`preparing.origin`); None if it is unknown."""
+    """Reads the origin of an index (`index_work.origin`); None if it is unknown."""
     try:
         content = json.loads((folder / ORIGIN).read_bytes())
     except (OSError, ValueError):
@@ -83,7 +83,7 @@ def check_same(folder: Path, opened: bytes) -> None:
 
 def begin(folder: Path) -> Path:
     """Creates the temporary folder of an index; `finish` renames it."""
-    return building.begin(folder, ABOUT)
+    return atomic_folder.begin(folder, ABOUT)
 
 
 @contextlib.contextmanager
@@ -101,7 +101,7 @@ def finish(partial: Path, folder: Path, about: About | None = None) -> None:
     """Writes index.json and the manifest durably, and gives the folder its name."""
     if about is not None:
         (partial / ABOUT).write_bytes(manifest.to_json(dataclasses.asdict(about)))
-    building.give_name(partial, folder, listed=True)
+    atomic_folder.give_name(partial, folder, listed=True)
 
 
 def open_folder(folder: Path, *, verify: bool = False) -> About:

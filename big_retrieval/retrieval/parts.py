@@ -23,13 +23,13 @@ from big_retrieval.data.stores.writer import StoreWriter
 from big_retrieval.errors import UserError
 from big_retrieval.io import durable
 from big_retrieval.io.manifest import MANIFEST
-from big_retrieval.retrieval import dense, inverted, making, vocabulary
+from big_retrieval.retrieval import build_index, dense, inverted, vocabulary
 from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval.files import StoredTexts
 from big_retrieval.retrieval.folder import DENSE, ORIGIN
 from big_retrieval.retrieval.index_options import IndexOptions
-from big_retrieval.retrieval.preparing import origin, prepare
-from big_retrieval.runtime import building
+from big_retrieval.retrieval.index_work import origin, prepare
+from big_retrieval.runtime import atomic_folder
 
 log = logging.getLogger(__name__)
 DIFFERENCES = {"model": "another model or checkpoint", "documents": "other documents"}
@@ -91,14 +91,14 @@ def make_part(options: IndexOptions, part: IndexPart) -> list[IndexPart]:
     if folders.made_from(options.out) == made_from:
         log.info(f"all parts of {options.out} have been joined already")
         return []
-    building.check_free(options.out)
+    atomic_folder.check_free(options.out)
     work = replace(work, span=part.span(len(work.records), work.block))
     target = part.folder(options.out)
     _check_others(target.parent, part, made_from)
     if _is_complete(target):
         log.info(f"part {part} exists already")
     else:
-        about = making.write(work, target)
+        about = build_index.write(work, target)
         log.info(f"part {part}: {about.documents if about else 0:,} documents in {target}")
     # Listed after the rename: if two processes finish together, at least one sees all parts.
     missing = [x for x in part.all() if not x.folder(options.out).is_dir()]
@@ -146,9 +146,9 @@ def _join(paths: Mapping[IndexPart, Path], options: IndexOptions) -> None:
             about = dense.join(partial, [path for path, _ in parts], about)
         else:
             about = inverted.join(partial, parts, memory=int(options.memory * 2**20))
-        making.check_ids(StoredTexts(Store(partial), "id"))
+        build_index.check_ids(StoredTexts(Store(partial), "id"))
     folders.finish(partial, options.out, about)
-    making.log_index(options.out, about)
+    build_index.log_index(options.out, about)
 
 
 def _is_complete(path: Path) -> bool:

@@ -17,7 +17,7 @@ from big_retrieval.config import recipe, registry, schema
 from big_retrieval.config.checks import check
 from big_retrieval.config.topologies import topology_part
 from big_retrieval.errors import PluginNeeded
-from big_retrieval.retrieval import making
+from big_retrieval.retrieval import build_index
 from big_retrieval.retrieval.folder import About
 from big_retrieval.similarity import FlatProduct
 from big_retrieval.train.build import build_model
@@ -102,7 +102,7 @@ def test_log_index_prints_plugin_flags(
     monkeypatch.setattr(registry, "_imported", {})
     (tmp_path / "my parts.py").write_text("")
     registry.import_file(tmp_path / "my parts.py")
-    making.log_index(tmp_path, About(kind="dense", documents=1))
+    build_index.log_index(tmp_path, About(kind="dense", documents=1))
     assert said[-1].endswith(f"--index={tmp_path} '--plugins={tmp_path / 'my parts.py'}'")
 
 

@@ -15,7 +15,7 @@ from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.demo.load_collection import Demo, DemoOptions, open_demo
 from big_retrieval.demo.search_modes import ModelMode
 from big_retrieval.errors import Damaged
-from big_retrieval.retrieval.making import IndexOptions, make
+from big_retrieval.retrieval.build_index import IndexOptions, make
 from tests.demo.conftest import COUNT
 from tests.helpers import user_error
 

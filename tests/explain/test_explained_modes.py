@@ -13,8 +13,8 @@ from big_retrieval.explain import listings
 from big_retrieval.explain.words import bags_of
 from big_retrieval.inference import load
 from big_retrieval.inference.load import TrainedModel
-from big_retrieval.retrieval.making import IndexOptions, make
-from big_retrieval.retrieval.searching import SearchResult, open_searcher
+from big_retrieval.retrieval.build_index import IndexOptions, make
+from big_retrieval.retrieval.index_search import SearchResult, open_searcher
 from big_retrieval.train.checkpoint import write_model
 from tests.explain.conftest import lexical_config
 from tests.helpers import user_error

@@ -9,7 +9,7 @@ import pytest
 
 from big_retrieval.io import durable, manifest
 from big_retrieval.retrieval import folder as index_folder
-from big_retrieval.runtime import building
+from big_retrieval.runtime import atomic_folder
 from tests.io.recorded import disk_calls, synced_before
 
 
@@ -81,10 +81,10 @@ def test_index_is_synced_before_its_name(tmp_path: Path) -> None:
 
 
 def test_folder_without_a_manifest_is_synced_before_its_name(tmp_path: Path) -> None:
-    partial = building.begin(tmp_path / "out")
+    partial = atomic_folder.begin(tmp_path / "out")
     (partial / "page.html").write_text("page")
     with disk_calls() as calls:
-        building.give_name(partial, tmp_path / "out")
+        atomic_folder.give_name(partial, tmp_path / "out")
     place = calls.index(("rename", tmp_path / "out"))
     assert synced_before(calls, place) == {partial, partial / "page.html"}
     assert calls[place + 1 :] == [("sync", tmp_path)]

@@ -10,7 +10,7 @@ import pytest
 
 from big_retrieval.data.damage import SkippedRecords
 from big_retrieval.errors import Damaged
-from big_retrieval.retrieval import encode, making
+from big_retrieval.retrieval import build_index, encode
 from big_retrieval.retrieval.documents import DocumentReader, DocumentRow, open_records, read
 from tests.helpers import user_error
 
@@ -81,15 +81,15 @@ def test_text_or_title_that_cannot_be_encoded_is_skipped(
         return np.zeros(len(rows))
 
     monkeypatch.setattr(encode, "read", read)
-    monkeypatch.setattr(making, "normalises", lambda config, name: False)
-    monkeypatch.setattr(making, "encode_rows", encode_rows)
+    monkeypatch.setattr(build_index, "normalises", lambda config, name: False)
+    monkeypatch.setattr(build_index, "encode_rows", encode_rows)
     work: Any = types.SimpleNamespace(
         records=range(4), reader=types.SimpleNamespace(images=(), noun="documents"),
         config=types.SimpleNamespace(fields={"text": types.SimpleNamespace(length=9)}),
         words=types.SimpleNamespace(bag=bag), model=object() if has_model else None,
         fields={"text": 1.0}, span=range(4), block=4,
     )  # fmt: skip
-    ((ids, rows, embeddings),) = making._encoded(work)
+    ((ids, rows, embeddings),) = build_index._encoded(work)
     assert ids == [row.id for row in rows] == ["w", "z"]
     assert len(embeddings) == 2
     printed = capsys.readouterr().err

@@ -16,7 +16,7 @@ from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval import open_index
 from big_retrieval.retrieval.files import IndexStore, StoredTexts, open_array
 from big_retrieval.retrieval.folder import About
-from big_retrieval.runtime import building, locks
+from big_retrieval.runtime import atomic_folder, locks
 from tests.helpers import user_error
 from tests.retrieval.index_cases import assert_equal, make_dense, make_inverted, random_rows
 
@@ -180,7 +180,7 @@ def test_begin_replaces_interrupted_build_only(tmp_path: Path) -> None:
     assert not out.exists()
     folders.begin(out)
     assert not (partial / "old").exists()
-    (partial / building.MARK).unlink()  # as `finish` does before it computes checksums
+    (partial / atomic_folder.MARK).unlink()  # as `finish` does before it computes checksums
     (partial / folders.ABOUT).write_text("{}")
     assert not (folders.begin(out) / folders.ABOUT).exists()
     shutil.rmtree(partial)

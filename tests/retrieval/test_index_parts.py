@@ -14,7 +14,7 @@ from scipy import sparse
 
 from big_retrieval.data.stores.writer import StoreWriter
 from big_retrieval.io import manifest
-from big_retrieval.retrieval import dense, inverted, making
+from big_retrieval.retrieval import build_index, dense, inverted
 from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval.folder import About
 from big_retrieval.retrieval.index_options import IndexOptions
@@ -109,7 +109,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def options(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> IndexOptions:
     """Options of an index of bags of words (no model runs) in blocks of 8 records."""
-    monkeypatch.setattr("big_retrieval.retrieval.preparing.TEXTS", 8)
+    monkeypatch.setattr("big_retrieval.retrieval.index_work.TEXTS", 8)
     out = tmp_path / "index"
     return IndexOptions(place / "model", str(place / "documents.jsonl"), out, binary=True)
 
@@ -121,7 +121,7 @@ def test_complete_part_is_kept_and_damaged_part_rebuilt(
     assert make_part(options, two) == [one, three]
     assert make_part(options, one) == [three]
     with monkeypatch.context() as patch:
-        patch.setattr(making, "write", None)
+        patch.setattr(build_index, "write", None)
         assert make_part(options, two) == [three]
     damaged = one.folder(options.out) / "documents.npy"
     damaged.write_bytes(damaged.read_bytes()[:-1])
@@ -133,7 +133,7 @@ def test_complete_part_is_kept_and_damaged_part_rebuilt(
     join(options, one)
     assert make_part(options, two) == []  # although its folder was removed
     join(options, two)
-    whole = making.make(dataclasses.replace(options, out=tmp_path / "whole"))
+    whole = build_index.make(dataclasses.replace(options, out=tmp_path / "whole"))
     assert contents(options.out) == contents(whole)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["index", "whole"]
 

@@ -23,9 +23,9 @@ from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.evals.trec import read_run
 from big_retrieval.io import manifest
 from big_retrieval.retrieval import answers, open_index
+from big_retrieval.retrieval.build_index import IndexOptions, make
 from big_retrieval.retrieval.encode import rows_of
-from big_retrieval.retrieval.making import IndexOptions, make
-from big_retrieval.retrieval.searching import SearchResult, open_searcher
+from big_retrieval.retrieval.index_search import SearchResult, open_searcher
 from big_retrieval.retrieval.vocabulary import BagOfWordsEncoder
 from big_retrieval.train.build import untrained
 from big_retrieval.train.checkpoint import write_model
@@ -342,7 +342,7 @@ def test_searcher_rejects_wrong_mode(place: Path, index: str, changes: Any, word
 def test_index_rejects_wrong_options(
     place: Path, monkeypatch: pytest.MonkeyPatch, model: str, changes: Any, words: str
 ) -> None:
-    monkeypatch.setattr("big_retrieval.retrieval.preparing.TEXTS", 2)
+    monkeypatch.setattr("big_retrieval.retrieval.index_work.TEXTS", 2)
     write_lines(place / "same.jsonl", [{"image": 1, "captions": "a"}] * 2)
     write_lines(place / "far.jsonl", [{"id": i % 5, "captions": "a"} for i in range(6)])
     write_lines(place / "bad.jsonl", [{"id": "y", "image": "bad.png"}])
@@ -478,7 +478,7 @@ def test_terminal_without_utf8_and_closed_pipe_end_quietly(place: Path, how: str
 def test_bag_of_words_search_does_not_import_jax(lexical: Path) -> None:
     code = (
         "import sys; from pathlib import Path; "
-        "from big_retrieval.retrieval.searching import open_searcher; "
+        "from big_retrieval.retrieval.index_search import open_searcher; "
         f"results = open_searcher(Path({str(lexical)!r}), mode='bag').show({ASK!r}, 3); "
         "print(len(results), 'jax' in sys.modules)"
     )

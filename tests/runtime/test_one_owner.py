@@ -32,7 +32,7 @@ def _nothing_expensive(monkeypatch: pytest.MonkeyPatch) -> None:
         "big_retrieval.data.judged.open_graded.Graded.build",
         "big_retrieval.interop.model.import_model",
         "big_retrieval.inference.load.load",
-        "big_retrieval.retrieval.searching.open_searcher",
+        "big_retrieval.retrieval.index_search.open_searcher",
         "big_retrieval.train.build.untrained",
         "big_retrieval.plan.plan.run",
         "big_retrieval.report.page.write",

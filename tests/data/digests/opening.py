@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from big_retrieval import config as configs
+from big_retrieval.auto_config.columns import DataFlags
+from big_retrieval.auto_config.prepare import TrainingRequest, load_config, prepare
 from big_retrieval.config import Config, recipe
 from big_retrieval.config.checks import check
 from big_retrieval.data.build import make_source
 from big_retrieval.errors import UserError
-from big_retrieval.own_data.columns import DataFlags
-from big_retrieval.own_data.prepare import TrainingRequest, load_config, prepare
 from big_retrieval.retrieval.documents import DocumentReader, open_records, read_row
 from tests.data.digests.cases import Case, Data, Documents
 from tests.data.digests.digest import digest_batches, digest_rows, message_of

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from big_retrieval.own_data import machine
-from big_retrieval.own_data.machine import Machine
+from big_retrieval.auto_config import machine
+from big_retrieval.auto_config.machine import Machine
 from tests.data.digests import data_cases, fault_cases, source_cases, text_cases
 from tests.data.digests.cases import Case
 from tests.data.digests.opening import lines_of

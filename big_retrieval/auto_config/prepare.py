@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from big_retrieval import config as configs
+from big_retrieval.auto_config import machine
+from big_retrieval.auto_config.answers import answers_config
+from big_retrieval.auto_config.beir import beir_task
+from big_retrieval.auto_config.captions import captions_config
+from big_retrieval.auto_config.clicks import clicks_config
+from big_retrieval.auto_config.columns import DataFlags, Roles
+from big_retrieval.auto_config.sources import FOLDER, table_task
+from big_retrieval.auto_config.tasks import config_file
 from big_retrieval.config import Config
 from big_retrieval.errors import UserError
 from big_retrieval.io import durable
 from big_retrieval.io.manifest import to_json
-from big_retrieval.own_data import machine
-from big_retrieval.own_data.answers import answers_config
-from big_retrieval.own_data.beir import beir_task
-from big_retrieval.own_data.captions import captions_config
-from big_retrieval.own_data.clicks import clicks_config
-from big_retrieval.own_data.columns import DataFlags, Roles
-from big_retrieval.own_data.sources import FOLDER, table_task
-from big_retrieval.own_data.tasks import config_file
 
 log = logging.getLogger(__name__)
 CONFIG, MADE_FROM = "config.py", "made_from.json"  # in the run folder

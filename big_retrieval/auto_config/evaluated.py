@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from big_retrieval.auto_config.beir import is_beir
+from big_retrieval.auto_config.clicks import graded_pairs
+from big_retrieval.auto_config.columns import ColumnChooser, DataFlags, Roles, columns_of
+from big_retrieval.auto_config.find import DataSplit
+from big_retrieval.auto_config.sources import FOLDER, SplitRecords, open_data
 from big_retrieval.config import Config, Ranking, Retrieval
 from big_retrieval.data.formats.records import IMAGE, TEXT
 from big_retrieval.errors import UserError
-from big_retrieval.own_data.beir import is_beir
-from big_retrieval.own_data.clicks import graded_pairs
-from big_retrieval.own_data.columns import ColumnChooser, DataFlags, Roles, columns_of
-from big_retrieval.own_data.find import DataSplit
-from big_retrieval.own_data.sources import FOLDER, SplitRecords, open_data
 
 log = logging.getLogger(__name__)
 NAME = "data"  # of the evaluator

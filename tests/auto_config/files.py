@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from big_retrieval.auto_config.columns import DataFlags
+from big_retrieval.auto_config.prepare import TrainingRequest, load_config, prepare
 from big_retrieval.config import Config
 from big_retrieval.config.checks import check
 from big_retrieval.data.build import make_source
 from big_retrieval.data.images.decoding import picture
-from big_retrieval.own_data.columns import DataFlags
-from big_retrieval.own_data.prepare import TrainingRequest, load_config, prepare
 
 WORDS = ["red", "green", "blue", "old", "new", "tall", "small", "round", "cat", "dog"]
 WORDS += ["house", "tree", "car"]

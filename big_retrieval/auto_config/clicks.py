@@ -5,21 +5,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from big_retrieval.config.sources import Source
-from big_retrieval.data.judged.open_graded import Graded
-from big_retrieval.data.judged.split_files import reading, split_files
-from big_retrieval.data.judged.split_options import SplitOptions
-from big_retrieval.errors import UserError
-from big_retrieval.own_data.columns import CLICKS, RANKS, Roles, plain
-from big_retrieval.own_data.find import DataSplit
-from big_retrieval.own_data.machine import Machine
-from big_retrieval.own_data.tasks import (
+from big_retrieval.auto_config.columns import CLICKS, RANKS, Roles, plain
+from big_retrieval.auto_config.find import DataSplit
+from big_retrieval.auto_config.machine import Machine
+from big_retrieval.auto_config.tasks import (
     TrainingTask,
     comment,
     data_section,
     literal,
     run_section,
 )
+from big_retrieval.config.sources import Source
+from big_retrieval.data.judged.open_graded import Graded
+from big_retrieval.data.judged.split_files import reading, split_files
+from big_retrieval.data.judged.split_options import SplitOptions
+from big_retrieval.errors import UserError
 
 log = logging.getLogger(__name__)
 OPTIONS = SplitOptions(0, 0.9, 0.9, 0.5, "")  # shares of queries, documents and development

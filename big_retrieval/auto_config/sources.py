@@ -9,6 +9,17 @@ from typing import Any
 
 import numpy as np
 
+from big_retrieval.auto_config.clicks import judged_sources
+from big_retrieval.auto_config.columns import ENDINGS, ColumnChooser, DataFlags, Roles, columns_of
+from big_retrieval.auto_config.find import DataSplit, FoundData, find
+from big_retrieval.auto_config.records import (
+    SAMPLED,
+    RecordKeys,
+    RecordSample,
+    read_keys,
+    split_off,
+)
+from big_retrieval.auto_config.tasks import TrainingTask
 from big_retrieval.config import Karpathy, Pairs, Tar
 from big_retrieval.config.sources import Source
 from big_retrieval.data.formats.views import save_rows
@@ -16,11 +27,6 @@ from big_retrieval.data.sources import cell_of, evenly_spaced, make_source, text
 from big_retrieval.data.text.normalize import normalize_text
 from big_retrieval.errors import UserError
 from big_retrieval.io import durable
-from big_retrieval.own_data.clicks import judged_sources
-from big_retrieval.own_data.columns import ENDINGS, ColumnChooser, DataFlags, Roles, columns_of
-from big_retrieval.own_data.find import DataSplit, FoundData, find
-from big_retrieval.own_data.records import SAMPLED, RecordKeys, RecordSample, read_keys, split_off
-from big_retrieval.own_data.tasks import TrainingTask
 
 log = logging.getLogger(__name__)
 FOLDER = "data"  # in the run folder

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from big_retrieval.own_data import machine
-from big_retrieval.own_data.machine import Machine
+from big_retrieval.auto_config import machine
+from big_retrieval.auto_config.machine import Machine
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,7 @@
 """Config of questions with answers: one text encoder for both sides."""
 
-from big_retrieval.own_data.machine import MANY_CORES, Machine
-from big_retrieval.own_data.tasks import (
+from big_retrieval.auto_config.machine import MANY_CORES, Machine
+from big_retrieval.auto_config.tasks import (
     TrainingTask,
     comment,
     data_section,

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from big_retrieval import config as configs
+from big_retrieval.auto_config.columns import DataFlags
+from big_retrieval.auto_config.evaluated import on_data
 from big_retrieval.config import Config, Graded, Pairs, Ranking, Retrieval, Tar, recipe
 from big_retrieval.data.build import make_source
 from big_retrieval.errors import UserError
-from big_retrieval.own_data.columns import DataFlags
-from big_retrieval.own_data.evaluated import on_data
+from tests.auto_config.files import caption, json_lines, pictures, records, table, tar_of
 from tests.helpers import tiny
-from tests.own_data.files import caption, json_lines, pictures, records, table, tar_of
 
 CLICKS = [(q, d, float(1 + (q + d) % 3)) for q in range(8) for d in range(q, q + 3)]
 

@@ -4,10 +4,10 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from big_retrieval.auto_config.data_flags import DataFlags
 from big_retrieval.data.formats.pictures import IMAGES
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.errors import Damaged, UserError
-from big_retrieval.own_data.data_flags import DataFlags
 
 ENDINGS = tuple(ending.removeprefix(".") for ending in IMAGES)  # of members of tar shards
 CLICKS, RANKS = ("clicks", "click_count", "purchases"), ("rank", "position")

@@ -22,9 +22,9 @@ from big_retrieval.retrieval.encode import encode_rows, encoded, query_field
 from big_retrieval.retrieval.files import StoredTexts
 from big_retrieval.retrieval.folder import DENSE, INVERTED, ORIGIN, About
 from big_retrieval.retrieval.index_options import IndexOptions
-from big_retrieval.retrieval.preparing import IndexWork, origin, prepare
+from big_retrieval.retrieval.index_work import IndexWork, origin, prepare
 from big_retrieval.retrieval.vocabulary import normalises
-from big_retrieval.runtime import building
+from big_retrieval.runtime import atomic_folder
 
 log = logging.getLogger(__name__)
 UNIQUE = "Give each document its own id, or name another column with --id"
@@ -50,7 +50,7 @@ def log_index(out: Path, about: About) -> None:
 
 def write(work: IndexWork, out: Path) -> About | None:
     """Encodes documents and writes a folder; returns the index description (None for an export)."""
-    building.check_free(out)
+    atomic_folder.check_free(out)
     if not work.options.binary:
         work = work.with_model()
     with folder.begin_safely(out) as partial:

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from big_retrieval.auto_config.columns import Roles
+from big_retrieval.auto_config.machine import Machine
+from big_retrieval.auto_config.records import RecordSample
 from big_retrieval.config import Config
 from big_retrieval.config.sources import Source
 from big_retrieval.errors import UserError
-from big_retrieval.own_data.columns import Roles
-from big_retrieval.own_data.machine import Machine
-from big_retrieval.own_data.records import RecordSample
 
 WORDPIECES = 1.4  # tokens per word, on average
 MANY_CUT = 0.1  # share of truncated texts above which the config has a comment

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from big_retrieval.auto_config import layouts
 from big_retrieval.config import Karpathy
 from big_retrieval.data.formats.open_files import READERS, expand, table_of
 from big_retrieval.data.formats.pictures import IMAGES, is_folder_of_shards, walk
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.errors import Damaged, UserError
-from big_retrieval.own_data import layouts
 
 TAR = ".tar"
 TABLES = {*READERS, ".npz"} - {TAR}

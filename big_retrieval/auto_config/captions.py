@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from big_retrieval.config import Config
-from big_retrieval.own_data.machine import MANY_CORES, Machine
-from big_retrieval.own_data.tasks import (
+from big_retrieval.auto_config.machine import MANY_CORES, Machine
+from big_retrieval.auto_config.tasks import (
     TrainingTask,
     comment,
     data_section,
@@ -13,6 +12,7 @@ from big_retrieval.own_data.tasks import (
     published,
     run_section,
 )
+from big_retrieval.config import Config
 
 BEST = "retrieval/validation/R-mean"
 

@@ -9,6 +9,11 @@ import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from big_retrieval.auto_config import machine
+from big_retrieval.auto_config.columns import Roles
+from big_retrieval.auto_config.find import split_word
+from big_retrieval.auto_config.records import MOST, SAMPLED, SHARE, RecordSample, hash_of, read_keys
+from big_retrieval.auto_config.tasks import TrainingTask
 from big_retrieval.config.sources import Source
 from big_retrieval.data.formats.open_files import file_table
 from big_retrieval.data.formats.records import Records
@@ -19,11 +24,6 @@ from big_retrieval.data.stores.headerless import read_tabs
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals.trec import read_qrels
 from big_retrieval.io import durable
-from big_retrieval.own_data import machine
-from big_retrieval.own_data.columns import Roles
-from big_retrieval.own_data.find import split_word
-from big_retrieval.own_data.records import MOST, SAMPLED, SHARE, RecordSample, hash_of, read_keys
-from big_retrieval.own_data.tasks import TrainingTask
 
 log = logging.getLogger(__name__)
 RANKED = {True: 5_000, False: 100_000}  # maximum number of ranked documents: on CPUs, else

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from big_retrieval.auto_config import beir
 from big_retrieval.data.build import make_source
 from big_retrieval.data.formats import open_files
 from big_retrieval.errors import UserError
-from big_retrieval.own_data import beir
-from tests.own_data.files import (
+from tests.auto_config.files import (
     all_records,
     answer,
     caption,

@@ -8,16 +8,15 @@ from typing import Any
 
 import pytest
 
+from big_retrieval.auto_config import machine
+from big_retrieval.auto_config.columns import DataFlags
+from big_retrieval.auto_config.machine import Machine
+from big_retrieval.auto_config.prepare import TrainingRequest, next_commands, prepare
 from big_retrieval.config import schema
 from big_retrieval.data.build import make_source
 from big_retrieval.data.formats import open_files
 from big_retrieval.errors import UserError
-from big_retrieval.own_data import machine
-from big_retrieval.own_data.columns import DataFlags
-from big_retrieval.own_data.machine import Machine
-from big_retrieval.own_data.prepare import TrainingRequest, next_commands, prepare
-from tests.helpers import in_process
-from tests.own_data.files import (
+from tests.auto_config.files import (
     WORDS,
     all_records,
     answer,
@@ -31,6 +30,7 @@ from tests.own_data.files import (
     run,
     table,
 )
+from tests.helpers import in_process
 
 TRAIN = range(40)
 
