@@ -127,7 +127,7 @@ def convert(options: ConvertOptions) -> None:
 
 
 def split(options: SplitCommandOptions) -> None:
-    from big_retrieval.data.judged.split_files import describe, split_files
+    from big_retrieval.data.judged.split_files import format_summary, split_files
 
     for name in ("query_share", "document_share", "dev_share"):
         if not 0 < getattr(options, name) < 1:
@@ -137,7 +137,7 @@ def split(options: SplitCommandOptions) -> None:
     source, folder = _judged_pairs(options), options.out
     with options.owning_folder(folder):
         summary = split_files(source.build(), source, select(SplitOptions, options), folder)
-    for line in describe(summary):
+    for line in format_summary(summary):
         print(line)
 
 

@@ -88,10 +88,10 @@ def try_record(
             return
     if is_read:
         key = min(missing)
-        mine = ", or find negatives with big-retrieval mine" if "negatives" in key else ""
+        hint = ", or find negatives with big-retrieval mine" if "negatives" in key else ""
         raise UserError(
             f"{key} {missing[key]!r} is in none of the first {tries} records of {source.name}; "
-            f"name a column that they have{mine}."
+            f"name a column that they have{hint}."
         )
     if mistake is not None:
         raise mistake
@@ -139,9 +139,9 @@ def _train_batch(
     examples: list[TrainingExample] = []
     records = np.empty(len(rows), np.int64)  # [b]
     damaged: list[DamageNote] = []
-    for place, row in enumerate(rows.tolist()):
+    for position, row in enumerate(rows.tolist()):
         epoch, index = order.record(int(batch_index) * batch_size + row)
-        records[place], example, skipped = _usable(
+        records[position], example, skipped = _usable(
             source, epoch, index, order.seed, spec, stack_each
         )
         examples.append(example)
@@ -225,16 +225,20 @@ def _draw_example(
         if not (reader.field.optional and reader.lacks(record))
     }
     # `same_input_as` may name a field that is not read (in an evaluation); then read this field.
-    shared = {field: of for field, x in present.items() if (of := x.field.same_input_as) in present}
+    shared = {
+        field: owner for field, x in present.items() if (owner := x.field.same_input_as) in present
+    }
     readers = {field: reader for field, reader in present.items() if field not in shared}
     drawing = Drawing(name, place, index, rng)
     first = {field: x for field, x in readers.items() if x.field.draws_first}
     values = {field: x.draw(field, record, drawing) for field, x in first.items()}
-    drawing.texts |= {x: drawing.texts[of] for x, of in shared.items() if of in drawing.texts}
+    drawing.texts |= {
+        field: drawing.texts[owner] for field, owner in shared.items() if owner in drawing.texts
+    }
     labels = read_labels(record, spec.labels, place, drawing.texts)
     later = {field: x for field, x in readers.items() if field not in first}
     values |= {field: x.draw(field, record, drawing) for field, x in later.items()}
-    values |= {field: values[of] for field, of in shared.items()}
+    values |= {field: values[owner] for field, owner in shared.items()}
     negatives = draw_negatives(record, spec.negatives, place, rng)
     ids = {}
     if spec.contents is not None:

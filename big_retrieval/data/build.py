@@ -42,7 +42,7 @@ def make_tokenizer(config: Config, source: RecordSource) -> FixedLengthTokenizer
     c = config.tokenizer
     if c.path:
         return load_tokenizer(c.type, c.path)
-    evals = {f"evals.{name}": part.data for name, part in config.evals.items()}
+    evals = {f"evals.{name}": evaluator.data for name, evaluator in config.evals.items()}
     sources = (source if name == "data" else make_source(evals[name]) for name in c.sources)
     texts = itertools.chain.from_iterable(x.captions() for x in sources)
     if c.type == "words":
@@ -62,7 +62,9 @@ def make_readers(
 def make_eval_sources(config: Config) -> dict[str, RecordSource]:
     """Returns evaluator name -> records, for evaluators with data."""
     return {
-        name: make_source(part.data) for name, part in config.evals.items() if part.data is not None
+        name: make_source(evaluator.data)
+        for name, evaluator in config.evals.items()
+        if evaluator.data is not None
     }
 
 

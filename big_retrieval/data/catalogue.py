@@ -61,10 +61,10 @@ def check(name: str, folder: str) -> None:
     """
     entry = _find_by_name(name)
     differences, path = 0, Path(folder or entry["folder"])
-    for part, contents, difference in compare(entry["parts"], path):
+    for entry_part, contents, difference in compare(entry["parts"], path):
         differences += bool(difference)
         state = difference or ("ok" if contents else "optional")
-        print(f"{part['path']:<32}  {contents or 'none'}: {state}", flush=True)
+        print(f"{entry_part['path']:<32}  {contents or 'none'}: {state}", flush=True)
     if differences:
         raise UserError(
             f"{path} is incomplete: {differences} of {len(entry['parts'])} parts are missing or "

@@ -52,8 +52,8 @@ def is_data_error(error: BaseException) -> bool:
 
 def format_exception(error: BaseException) -> str:
     """Returns the type and the first line of an exception."""
-    kind, lines = type(error), str(error).strip().splitlines()
-    name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+    cls, lines = type(error), str(error).strip().splitlines()
+    name = cls.__name__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__name__}"
     return f"{name}: {lines[0].rstrip('.')[:200]}" if lines else name
 
 
@@ -114,20 +114,20 @@ class Damage:
           UserError: the share of damaged records is above the limit.
         """
         self._reads += reads
-        for record, place, why in damaged:
+        for record, place, reason in damaged:
             self._damaged += 1
             if place in self._places:
                 continue
             self._places.add(place)
-            self._reasons[reason_group(why)] += 1
+            self._reasons[reason_group(reason)] += 1
             if self._file is not None:
                 with self._extras(self._file.name), self._file.open("a") as file:
-                    file.write(json.dumps({"record": record, "place": place, "why": why}) + "\n")
+                    file.write(json.dumps({"record": record, "place": place, "why": reason}) + "\n")
         if self._damaged > self._limit * max(self._reads, LEAST_READS):
             raise UserError(self._summary())
 
     def _summary(self) -> str:
-        reasons = "; ".join(f"{count} x {why}" for why, count in self._reasons.most_common(5))
+        reasons = "; ".join(f"{count} x {reason}" for reason, count in self._reasons.most_common(5))
         listed = f" See {self._file}." if self._file is not None else ""
         return (
             f"{self._damaged:,} of {self._reads:,} records read were damaged, more than "
@@ -136,9 +136,9 @@ class Damage:
         )
 
 
-def reason_group(why: str) -> str:
+def reason_group(reason: str) -> str:
     """Returns a reason without its details, for counting."""
-    return why.split(" (")[0].split(", ")[0][:80]
+    return reason.split(" (")[0].split(", ")[0][:80]
 
 
 def note(record: int, error: Damaged) -> DamageNote:

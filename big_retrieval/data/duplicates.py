@@ -64,13 +64,13 @@ def field_contents(
     ids: dict[object, int] = {}
     values: list[int] = []
     starts = np.zeros(len(records) + 1, np.int64)
-    for place, record in enumerate(records):
+    for position, record in enumerate(records):
         try:
             contents = reader.contents(source, record)
         except (Damaged, UserError):  # some records may lack the column
             contents = ()
         values += [ids.setdefault(content, len(ids)) for content in contents]
-        starts[place + 1] = len(values)
+        starts[position + 1] = len(values)
     return FieldContents(starts, np.array(values, np.int64)) if values else None
 
 

@@ -29,20 +29,20 @@ def eval_batch(
     source: RecordSource,
     field: str,
     reader: FieldReader,
-    items: np.ndarray,
+    value_ids: np.ndarray,
     batch_size: int,
     rows: np.ndarray,
     batch_index: int,
 ) -> Batch:
     """Returns the rows [b] of one evaluation batch; see `pipeline.eval_batches`."""
     places = int(batch_index) * batch_size + rows  # [b]
-    valid = places < len(items)  # [b]
+    valid = places < len(value_ids)  # [b]
     records = np.full(len(rows), -1, np.int64)  # [b]
-    records[valid] = items[places[valid], 0]
+    records[valid] = value_ids[places[valid], 0]
     values: list[Any] = [None] * len(rows)
     damaged: list[DamageNote] = []
     for row in np.flatnonzero(valid).tolist():
-        index, text = items[places[row]].tolist()
+        index, text = value_ids[places[row]].tolist()
         try:
             with record_at(source.place(index)):
                 values[row] = reader.value(source, index, text)

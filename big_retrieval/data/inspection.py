@@ -76,11 +76,11 @@ def sample_records(
     sample = Sample()
     indices = evenly_spaced(len(source), limit).tolist()
     shown = set(evenly_spaced(len(indices), EXAMPLES).tolist())
-    for number, index in enumerate(indices):
+    for position, index in enumerate(indices):
         sample.read += 1
         try:
             with record_at(source.place(index)) as place:
-                _add_record(sample, source, index, readers, number in shown)
+                _add_record(sample, source, index, readers, position in shown)
                 if negatives is not None:
                     value = source[index].get(negatives.column)
                     sample.negatives.append(len(read_negatives(value, negatives.column, place)))
@@ -111,8 +111,8 @@ def _add_record(
             reader.value(source, index, 0)  # raises if it cannot be read
     if show:
         text = example[0] if example else ""
-        words = (text,) if isinstance(text, str) else text
-        sample.examples.append(" · ".join(filter(None, words)))
+        title_and_text = (text,) if isinstance(text, str) else text
+        sample.examples.append(" · ".join(filter(None, title_and_text)))
 
 
 def format_inspection(
@@ -131,7 +131,7 @@ def format_inspection(
             )
     lines += format_qrels(source)
     bad = sum(sample.damaged.values())
-    reasons = "; ".join(f"{n} x {why}" for why, n in sample.damaged.most_common(8))
+    reasons = "; ".join(f"{n} x {reason}" for reason, n in sample.damaged.most_common(8))
     lines.append(
         f"damaged     {bad} ({bad / max(1, sample.read):.2%})" + (f": {reasons}" * bool(bad))
     )

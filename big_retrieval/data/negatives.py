@@ -64,22 +64,22 @@ def read_negatives(value: Any, column: str, place: str) -> list[Negative]:
     """
     if is_absent(value):
         return []
-    items = value.tolist() if isinstance(value, np.ndarray) else value
-    items = [items] if isinstance(items, str | bytes | Mapping) else items
-    if not isinstance(items, list | tuple):
+    values = value.tolist() if isinstance(value, np.ndarray) else value
+    values = [values] if isinstance(values, str | bytes | Mapping) else values
+    if not isinstance(values, list | tuple):
         raise Damaged(place, f"{column!r} is {value!r:.80}, not a list of documents")
-    negatives = [_read(item, column, place) for item in items]
+    negatives = [_read(negative_value, column, place) for negative_value in values]
     return [negative for negative in negatives if negative.text.strip()]
 
 
-def _read(item: Any, column: str, place: str) -> Negative:
-    fields = item if isinstance(item, Mapping) else {"text": item}
+def _read(value: Any, column: str, place: str) -> Negative:
+    fields = value if isinstance(value, Mapping) else {"text": value}
     title, text, pool = fields.get("title"), fields.get("text"), fields.get("pool", 0)
-    for part in (title, text):
-        if part is not None and not isinstance(part, str | bytes):
-            raise Damaged(place, f"{column!r} has {part!r:.80}, not a text")
+    for text_value in (title, text):
+        if text_value is not None and not isinstance(text_value, str | bytes):
+            raise Damaged(place, f"{column!r} has {text_value!r:.80}, not a text")
     if "text" not in fields or not isinstance(pool, int):
-        raise Damaged(place, f'{column!r} has {item!r:.80}, not {{"title": ..., "text": ...}}')
+        raise Damaged(place, f'{column!r} has {value!r:.80}, not {{"title": ..., "text": ...}}')
     return Negative(as_utf8(title or ""), as_utf8(text or ""), pool)
 
 

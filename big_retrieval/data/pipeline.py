@@ -111,7 +111,7 @@ def eval_batches(
     field: str,
     batch_size: int,
     rows: np.ndarray | None = None,
-    items: np.ndarray | None = None,
+    value_ids: np.ndarray | None = None,
     reading: Reading | None = None,
 ) -> Iterator[Batch]:
     """Yields every value of one field once, in order: every text, image or array of the records.
@@ -122,22 +122,22 @@ def eval_batches(
     Args:
       batch_size: B of the global batch.
       rows: indices of the rows to load, among the B rows, [b]; None for all.
-      items: result of `eval_items`, if already computed.
+      value_ids: result of `eval_items`, if already computed.
 
     Yields:
       {field: arrays}, `record` int64 [b] (record index, -1 for padding rows) and `valid` bool [b].
     """
     reader = fields[field]
     rows = np.arange(batch_size) if rows is None else np.asarray(rows)
-    items = eval_items(source, reader) if items is None else items  # [n, 2]
-    make = partial(eval_batch, source, field, reader, items, batch_size, rows)
-    return (reading or Reading()).batches(make, 0, -(-len(items) // batch_size))
+    value_ids = eval_items(source, reader) if value_ids is None else value_ids  # [n, 2]
+    make = partial(eval_batch, source, field, reader, value_ids, batch_size, rows)
+    return (reading or Reading()).batches(make, 0, -(-len(value_ids) // batch_size))
 
 
 def _raise_damaged(batches: Iterator[Batch]) -> Iterator[Batch]:
     for batch in batches:
-        for _, place, why in batch.get("damaged", ()):
-            raise Damaged(place, why)
+        for _, place, reason in batch.get("damaged", ()):
+            raise Damaged(place, reason)
         yield batch
 
 

@@ -202,9 +202,9 @@ def cell_of(source: RecordSource, index: int, column: str) -> Any:
         return source.cell(index, column)
 
 
-def evenly_spaced(count: int, most: int) -> np.ndarray:
-    """Returns min(count, most) ascending indices, int64, evenly spaced from 0 to count - 1.
+def evenly_spaced(count: int, limit: int) -> np.ndarray:
+    """Returns min(count, limit) ascending indices, int64, evenly spaced from 0 to count - 1.
 
     Runs store digests of the records at these indices, so the indices must never change.
     """
-    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
+    return np.unique(np.linspace(0, count - 1, min(count, limit)).astype(np.int64))

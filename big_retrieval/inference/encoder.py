@@ -220,7 +220,7 @@ class Encoder:
             return parallel.gather_rows(arrays, self._mesh, size) if is_text else arrays
 
         blocks = eval_batches(
-            source, {field: reader}, field=field, batch_size=size, rows=rows, items=items,
+            source, {field: reader}, field=field, batch_size=size, rows=rows, value_ids=items,
             reading=reading,
         )  # fmt: skip
         batches = itertools.starmap(add_indices, enumerate(blocks))

@@ -6,7 +6,7 @@ import pytest
 from big_retrieval.data.judged.four_way import (
     SPLITS,
     SplitOptions,
-    draw,
+    draw_split,
     on_both_sides,
     split_of,
 )
@@ -17,7 +17,7 @@ DOCUMENTS = [f"document {n}" for n in range(300)]
 
 
 def test_draw_has_shares_and_split_of_names_pairs() -> None:
-    parts = draw(QUERIES, DOCUMENTS, SplitOptions())
+    parts = draw_split(QUERIES, DOCUMENTS, SplitOptions())
     assert parts.query_trains.sum() == 80
     assert parts.document_trains.sum() == 150
     assert parts.query_is_dev[parts.query_trains].sum() == 16
@@ -33,17 +33,17 @@ def test_draw_has_shares_and_split_of_names_pairs() -> None:
 
 
 def test_draw_depends_on_seed_and_keys() -> None:
-    first, again, other = (draw(QUERIES, DOCUMENTS, SplitOptions(seed)) for seed in (3, 3, 4))
+    first, again, other = (draw_split(QUERIES, DOCUMENTS, SplitOptions(seed)) for seed in (3, 3, 4))
     for name in ("query_trains", "document_trains", "query_is_dev"):
         one = getattr(first, name)
         np.testing.assert_array_equal(one, getattr(again, name))
         assert (one != getattr(other, name)).any()
     order = np.random.default_rng(0).permutation(100)
-    moved = draw([QUERIES[i] for i in order], DOCUMENTS[::-1], SplitOptions(3))
+    moved = draw_split([QUERIES[i] for i in order], DOCUMENTS[::-1], SplitOptions(3))
     np.testing.assert_array_equal(moved.query_trains, first.query_trains[order])
     np.testing.assert_array_equal(moved.query_is_dev, first.query_is_dev[order])
     np.testing.assert_array_equal(moved.document_trains, first.document_trains[::-1])
-    same = draw(QUERIES, QUERIES, SplitOptions(query_share=0.5))
+    same = draw_split(QUERIES, QUERIES, SplitOptions(query_share=0.5))
     assert (same.query_trains != same.document_trains).any()
 
 
@@ -51,7 +51,7 @@ def test_draw_depends_on_seed_and_keys() -> None:
 def test_draw_keeps_equal_keys_together(seed) -> None:
     brands = [f"brand {n % 7}" for n in range(300)]
     queries = [f"query {n // 3}" for n in range(100)]
-    parts = draw(queries, brands, SplitOptions(seed))
+    parts = draw_split(queries, brands, SplitOptions(seed))
     for keys, trains in ((queries, parts.query_trains), (brands, parts.document_trains)):
         assert on_both_sides(keys, trains) == []
         assert 0 < trains.sum() < len(keys)
@@ -77,4 +77,4 @@ def test_on_both_sides_finds_leaks() -> None:
 )
 def test_draw_rejects_impossible_shares(queries, documents, keys, message) -> None:
     with pytest.raises(UserError, match=message):
-        draw(queries, documents, SplitOptions(**keys))
+        draw_split(queries, documents, SplitOptions(**keys))

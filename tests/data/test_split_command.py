@@ -11,7 +11,7 @@ from PIL import Image
 from big_retrieval.config import Graded
 from big_retrieval.data.images.decoding import picture
 from big_retrieval.data.judged import split_files
-from big_retrieval.data.judged.four_way import SPLITS, draw
+from big_retrieval.data.judged.four_way import SPLITS, draw_split
 from big_retrieval.errors import UserError
 from tests.helpers import in_process
 
@@ -152,13 +152,13 @@ def test_split_files_converts_clicks_once(tmp_path) -> None:
 
 def test_split_files_rejects_leak(log, tmp_path, monkeypatch) -> None:
     def leaky(queries, documents, options):
-        parts = draw(queries, documents, options)
+        parts = draw_split(queries, documents, options)
         trains = parts.query_trains.copy()
         first = queries.index("query 0")  # its twin stays where it is
         trains[first] = not trains[first]
         return dataclasses.replace(parts, query_trains=trains)
 
-    monkeypatch.setattr(split_files, "draw", leaky)
+    monkeypatch.setattr(split_files, "draw_split", leaky)
     message = r"leaks: the query 'query 0' is on both sides \(1 such\)"
     with pytest.raises(UserError, match=message):
         split_files.split_files(log.build(), log, split_files.SplitOptions(), tmp_path / "out")

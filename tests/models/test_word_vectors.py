@@ -30,8 +30,8 @@ class Words:
         self.words = ("[PAD]", *words)
         self.vocab_size = len(self.words)
 
-    def id_to_token(self, number: int) -> str:
-        return self.words[number]
+    def id_to_token(self, token_id: int) -> str:
+        return self.words[token_id]
 
 
 def test_run_starts_from_the_vectors(tmp_path: Path) -> None:

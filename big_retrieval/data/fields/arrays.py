@@ -157,11 +157,11 @@ class ArrayReader(FieldReader):
         if not self.field.file:
             return None
         store = open_store(self.field.file, again=True)
-        shape, kind = store.shape[1:], np.dtype(self.field.dtype)
-        if store.ndim == 0 or shape != self.field.shape or not _casts(store.dtype, kind):
+        shape, dtype = store.shape[1:], np.dtype(self.field.dtype)
+        if store.ndim == 0 or shape != self.field.shape or not _casts(store.dtype, dtype):
             raise UserError(
                 f"{key} {self.field.file} contains {store.dtype} {list(store.shape)} instead of "
-                f"{kind} [rows, {', '.join(map(str, self.field.shape))}]; set {remedy}, or write "
+                f"{dtype} [rows, {', '.join(map(str, self.field.shape))}]; set {remedy}, or write "
                 "the file again."
             )
         return store
@@ -183,21 +183,23 @@ class ArrayReader(FieldReader):
 
     def draw(self, name: str, record: Record, drawing: Drawing) -> np.ndarray | None:
         """Returns the array of the record, or of the drawn text."""
-        number, count = 0, 1
+        text_index, count = 0, 1
         if self.aligned is not None:
             text = drawing.texts.get(self.field.aligned_with)
             if text is None and self.field.optional:
                 return None
             if text is None:
-                why = f"it has an array for each text of {self.field.aligned_with!r}, but no text"
-                raise Damaged(drawing.place, why)
-            number, count = text.number, text.count
+                reason = (
+                    f"it has an array for each text of {self.field.aligned_with!r}, but no text"
+                )
+                raise Damaged(drawing.place, reason)
+            text_index, count = text.number, text.count
         if self._is_generated(record):
-            return self.generate(drawing.index, number)
+            return self.generate(drawing.index, text_index)
         value = None
         if self.field.column:
             value = column_of(record, self.field.column, drawing.source)
-        return self.array(value, drawing.index, number, count, drawing.place)
+        return self.array(value, drawing.index, text_index, count, drawing.place)
 
     def stack(self, values: Sequence[np.ndarray | None]) -> dict[str, np.ndarray]:
         """Returns {"values": [n, *shape]}; None becomes 0."""
@@ -223,25 +225,25 @@ class ArrayReader(FieldReader):
     def _is_generated(self, record: Record) -> bool:
         return self.field.generated and record.get(self.field.column) is None
 
-    def generate(self, index: int, number: int) -> np.ndarray:
+    def generate(self, index: int, text_index: int) -> np.ndarray:
         """Returns random values that depend on the indices of record and text alone."""
-        rng, kind = np.random.default_rng((index, number)), np.dtype(self.field.dtype)
-        if kind.kind == "f":
-            return rng.standard_normal(self.field.shape).astype(kind)
-        return rng.integers(0, 2, self.field.shape).astype(kind)
+        rng, dtype = np.random.default_rng((index, text_index)), np.dtype(self.field.dtype)
+        if dtype.kind == "f":
+            return rng.standard_normal(self.field.shape).astype(dtype)
+        return rng.integers(0, 2, self.field.shape).astype(dtype)
 
-    def array(self, value: Any, index: int, number: int, count: int, place: str) -> np.ndarray:
-        """Returns the array of text `number`, or of the record, from the value of the column."""
+    def array(self, value: Any, index: int, text_index: int, count: int, place: str) -> np.ndarray:
+        """Returns the array of a text, or of the record, from the value of the column."""
         column = self.field.column
         if not column:
-            row = index if self.starts is None else int(self.starts[index]) + number
+            row = index if self.starts is None else int(self.starts[index]) + text_index
             return self._row(row, place)
         if self.aligned is not None:
             length = len(value) if isinstance(value, list | tuple | np.ndarray) else 1
             if length != count or not isinstance(value, list | tuple | np.ndarray):
-                why = f"{column!r} has not one array for each text, but {length} for {count}"
-                raise Damaged(place, why)
-            value = value[number]
+                reason = f"{column!r} has not one array for each text, but {length} for {count}"
+                raise Damaged(place, reason)
+            value = value[text_index]
         if self.field.file and np.ndim(value) == 0:
             if isinstance(value, bool) or not isinstance(value, int | np.integer):
                 raise Damaged(place, f"{column!r} is {value!r:.60}, not a row index")
@@ -261,7 +263,7 @@ def as_values(value: Any, field: ArrayField, label: str, place: str) -> np.ndarr
     Raises:
       Damaged: another shape or type, values outside of the type's range, or not finite.
     """
-    kind = np.dtype(field.dtype)
+    dtype = np.dtype(field.dtype)
     try:
         array = np.asarray(value)
     except ValueError:  # lists of different lengths
@@ -269,16 +271,16 @@ def as_values(value: Any, field: ArrayField, label: str, place: str) -> np.ndarr
     if array.dtype.kind not in "fiub":
         raise Damaged(place, f"{label} holds something else than numbers, {value!r:.60}")
     if array.shape != field.shape:
-        why = f"{label} has the wrong shape, {array.shape} instead of {field.shape}"
-        raise Damaged(place, why)
-    if not _casts(array.dtype, kind):
-        raise Damaged(place, f"{label} holds {array.dtype} instead of {kind}")
+        reason = f"{label} has the wrong shape, {array.shape} instead of {field.shape}"
+        raise Damaged(place, reason)
+    if not _casts(array.dtype, dtype):
+        raise Damaged(place, f"{label} holds {array.dtype} instead of {dtype}")
     with np.errstate(over="ignore"):
-        out = array.astype(kind)
-    if kind.kind == "f" and not np.isfinite(out).all():
-        raise Damaged(place, f"{label} holds a number that is not finite in {kind}")
-    if kind.kind in "iu" and not np.array_equal(out, array):
-        raise Damaged(place, f"{label} holds numbers that do not fit into {kind}")
+        out = array.astype(dtype)
+    if dtype.kind == "f" and not np.isfinite(out).all():
+        raise Damaged(place, f"{label} holds a number that is not finite in {dtype}")
+    if dtype.kind in "iu" and not np.array_equal(out, array):
+        raise Damaged(place, f"{label} holds numbers that do not fit into {dtype}")
     return out
 
 

@@ -72,10 +72,10 @@ def image_key(value: Any) -> bytes | None:
 
 def key_id(content: Hashable) -> int:
     """Returns 31 bits of a key's digest: two keys collide with probability 2^-31."""
-    parts = content if isinstance(content, tuple) else (content,)
+    values = content if isinstance(content, tuple) else (content,)
     digest = hashlib.blake2b(digest_size=4)
-    for part in parts:
-        data = part if isinstance(part, bytes) else str(part).encode("utf-8", "surrogatepass")
+    for value in values:
+        data = value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")
         digest.update(len(data).to_bytes(8, "little") + data)
     return int.from_bytes(digest.digest(), "little") >> 1
 
@@ -121,7 +121,7 @@ def _side_ids(
 ) -> list[int]:
     """Returns the ids of a side's contents, the drawn value first; [] if unknown."""
     drawn: list[Hashable] = []
-    others: list[Hashable] = []
+    other_contents: list[Hashable] = []
     for name in names:
         reader = readers[name]
         if reader.field.optional and reader.lacks(record):
@@ -132,9 +132,9 @@ def _side_ids(
             return []
         index = drawing.texts[name].number if name in drawing.texts else 0
         drawn.append(contents[index])
-        others = [content for content in contents if content != contents[index]]
+        other_contents = [content for content in contents if content != contents[index]]
     if not any(drawn):
         return []
     if len(names) > 1:
         return [key_id(tuple(str(key_id(content)) for content in drawn))]
-    return [key_id(content) for content in dict.fromkeys([*drawn, *others])]
+    return [key_id(content) for content in dict.fromkeys([*drawn, *other_contents])]

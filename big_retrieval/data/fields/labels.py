@@ -85,8 +85,8 @@ def _id(
         )
     count = drawn[field].count if field in drawn else 0
     if count != len(value):
-        why = f"the label {column!r} has {len(value)} values for {count} texts of {field!r}"
-        raise Damaged(place, f"{why}; give one, or one for each")
+        reason = f"the label {column!r} has {len(value)} values for {count} texts of {field!r}"
+        raise Damaged(place, f"{reason}; give one, or one for each")
     return _present(value[drawn[field].number], record, column, place)
 
 
@@ -96,8 +96,10 @@ def _value(record: Record, column: str, place: str) -> Any:
 
 def _present(value: Any, record: Record, column: str, place: str) -> Any:
     if value is None or value == "":
-        why = "is empty" if column in record else f"is missing; it has {', '.join(sorted(record))}"
-        raise Damaged(place, f"the label {column!r} {why}")
+        reason = (
+            "is empty" if column in record else f"is missing; it has {', '.join(sorted(record))}"
+        )
+        raise Damaged(place, f"the label {column!r} {reason}")
     return value
 
 
@@ -107,8 +109,8 @@ def _weight(score: Any, labels: PairLabels, place: str) -> float:
     except (TypeError, ValueError, OverflowError):
         raise Damaged(place, f"the score {labels.score!r} is {score!r:.60}, not a number") from None
     if not 0 <= value <= labels.s_max:
-        why = f"the score {labels.score!r} is {value:g}, not from 0 to {labels.s_max:g}"
-        raise Damaged(place, f"{why}; see config.labels.s_max")
+        reason = f"the score {labels.score!r} is {value:g}, not from 0 to {labels.s_max:g}"
+        raise Damaged(place, f"{reason}; see config.labels.s_max")
     return float(make_weight(labels)(np.array([value]))[0])
 
 

@@ -71,8 +71,8 @@ class FieldReader:
         if "head" in state:  # the reader is the field
             state["head"] = None
         if "field" in state:
-            state["field"] = part = copy.copy(self.field)
-            object.__setattr__(part, "head", None)
+            state["field"] = field_copy = copy.copy(self.field)
+            object.__setattr__(field_copy, "head", None)
         return state
 
     def check_files(self, path: str, source: RecordSource) -> None:

@@ -77,9 +77,9 @@ class RegionField(EncodedField):
         return fields
 
     def build(self, tools: Tools) -> "RegionReader":
-        kinds = {"features": ArrayReader, "boxes": BoxReader}
+        reader_types = {"features": ArrayReader, "boxes": BoxReader}
         parts = self.arrays().items()
-        return RegionReader(self, {name: kinds[name](part) for name, part in parts})
+        return RegionReader(self, {name: reader_types[name](field) for name, field in parts})
 
     def shapes(self) -> Shapes:
         return {
@@ -157,12 +157,12 @@ class RegionReader(FieldReader):
 class BoxReader(ArrayReader):
     """Reads boxes [R, 4]: x1, y1, x2, y2, divided by the width and the height of the image."""
 
-    def generate(self, index: int, number: int) -> np.ndarray:
-        corners = np.random.default_rng((index, number, 4)).random((self.field.shape[0], 2, 2))
+    def generate(self, index: int, text_index: int) -> np.ndarray:
+        corners = np.random.default_rng((index, text_index, 4)).random((self.field.shape[0], 2, 2))
         return np.sort(corners, axis=1).reshape(self.field.shape).astype(np.float32)  # [R, 4]
 
-    def array(self, value: Any, index: int, number: int, count: int, place: str) -> np.ndarray:
-        boxes = super().array(value, index, number, count, place)
+    def array(self, value: Any, index: int, text_index: int, count: int, place: str) -> np.ndarray:
+        boxes = super().array(value, index, text_index, count, place)
         if boxes.min() < -ROUNDING or boxes.max() > 1 + ROUNDING:
             raise Damaged(
                 place,

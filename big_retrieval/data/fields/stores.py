@@ -82,8 +82,8 @@ def texts_sha256(texts: Iterable[Text]) -> str:
     """Returns the SHA-256 of titles and texts in order, as UTF-8 with a line feed after each."""
     digest = hashlib.sha256()
     for text in texts:
-        lines = (text,) if isinstance(text, str) else text
-        digest.update("".join(line + "\n" for line in lines).encode())
+        title_and_text = (text,) if isinstance(text, str) else text
+        digest.update("".join(line + "\n" for line in title_and_text).encode())
     return digest.hexdigest()
 
 

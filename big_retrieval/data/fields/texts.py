@@ -117,16 +117,16 @@ class TextReader(FieldReader):
     def draw(self, name: str, record: Record, drawing: Drawing) -> Text:
         """Draws one of the record's texts, possibly without some of its words."""
         texts = record_texts(record, self.field, drawing.source, drawing.place)
-        number = int(drawing.rng.integers(len(texts)))
-        drawing.texts[name] = Drawn(number, len(texts))
-        text = texts[number]
+        index = int(drawing.rng.integers(len(texts)))
+        drawing.texts[name] = Drawn(index, len(texts))
+        text = texts[index]
         drawing.said += (text,) if isinstance(text, str) else text
         shares = self.field.word_dropout, self.field.word_deletion
         if self.tokenizer is None or shares == (0, 0):
             return text
         if isinstance(text, str):
             return drop_words(text, *shares, self.tokenizer, drawing.rng)
-        title, body = (drop_words(part, *shares, self.tokenizer, drawing.rng) for part in text)
+        title, body = (drop_words(words, *shares, self.tokenizer, drawing.rng) for words in text)
         return title, body
 
     def stack(self, values: Sequence[Text | None]) -> dict[str, np.ndarray]:
@@ -233,8 +233,8 @@ def _titled(value: Any, titles: Any, field: TextField, place: str) -> tuple[Text
     texts = ("",) if is_absent(value) else as_texts(value, field.column, place)
     several = [titles] * len(texts) if isinstance(titles, str | bytes) else list(titles)
     if len(several) != len(texts):
-        why = f"{field.title!r} has {len(several)} titles for {len(texts)} texts"
-        raise Damaged(place, f"{why}; give one, or one for each")
+        reason = f"{field.title!r} has {len(several)} titles for {len(texts)} texts"
+        raise Damaged(place, f"{reason}; give one, or one for each")
     for title in several:
         if title is not None and not isinstance(title, str | bytes):
             raise Damaged(place, f"{field.title!r} has {title!r:.80}, not a title")

@@ -13,7 +13,7 @@ from big_retrieval.config.ranges import AtLeast1
 from big_retrieval.config.registry import register
 from big_retrieval.config.sources import Source, not_empty
 from big_retrieval.data.fields.stores import open_store
-from big_retrieval.data.formats.open_files import files_of
+from big_retrieval.data.formats.open_files import find_files
 from big_retrieval.data.formats.records import Each, EachCaption, Records
 from big_retrieval.data.formats.regions import WithRegions, find_rows
 from big_retrieval.data.formats.tables import Rows, Table
@@ -49,7 +49,7 @@ class Karpathy(Source):
         yield from not_empty(self, path, "split file")
 
     def build(self) -> RecordSource:
-        path = files_of(self.path, self.how_to_get)[0]
+        path = find_files(self.path, self.how_to_get)[0]
         requested = set(self.split.split("+"))
         try:
             images = json.loads(read_text(path))["images"]
@@ -113,20 +113,20 @@ class Precomputed(Source):
         yield from not_empty(self, path, "folder with <split>_ims.npy and <split>_caps.txt")
 
     def build(self) -> RecordSource:
-        folder, count = files_of(self.path, self.how_to_get)[0], self.captions
+        folder, count = find_files(self.path, self.how_to_get)[0], self.captions
         images, texts = folder / f"{self.split}_ims.npy", folder / f"{self.split}_caps.txt"
         try:
-            lines = [line.strip() for line in read_text(texts).rstrip("\n").split("\n")]
+            captions = [line.strip() for line in read_text(texts).rstrip("\n").split("\n")]
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"Cannot read the captions {texts} ({error}).") from None
-        store, length = open_store(str(images), again=True), len(lines) // count
-        if len(lines) % count or len(store) not in (length, len(lines)):
+        store, length = open_store(str(images), again=True), len(captions) // count
+        if len(captions) % count or len(store) not in (length, len(captions)):
             raise UserError(
-                f"{images} has {len(store):,} rows for {len(lines):,} captions of {texts}: it "
+                f"{images} has {len(store):,} rows for {len(captions):,} captions of {texts}: it "
                 f"needs a row per caption, or a row per {count} captions (`captions` of the data)."
             )
         rows = [
-            {"captions": lines[n * count : (n + 1) * count], "id": f"{self.split}-{n}"}
+            {"captions": captions[n * count : (n + 1) * count], "id": f"{self.split}-{n}"}
             for n in range(length)
         ]
         region_rows = np.arange(length, dtype=np.int64) * (len(store) // length)
@@ -137,11 +137,11 @@ class Precomputed(Source):
 
 def _row(image: dict[str, Any], captions: int) -> Record:
     texts = [sentence["raw"] for sentence in image["sentences"]]
-    number = image.get("cocoid", image.get("imgid", image["filename"]))
+    image_id = image.get("cocoid", image.get("imgid", image["filename"]))
     return {
         "image": str(Path(image.get("filepath", ""), image["filename"])),
         "captions": texts[: captions or None],
-        "id": str(number),
+        "id": str(image_id),
         "filename": image["filename"],
         "sentids": [sentence.get("sentid") for sentence in image["sentences"]][: captions or None],
     }

@@ -87,9 +87,9 @@ def encode(texts: pa.Array) -> tuple[np.ndarray, pa.Array]:
     return np.asarray(encoded.indices, np.int32), encoded.dictionary
 
 
-def match(texts: pa.Array, known: pa.Array) -> np.ndarray:
-    """Returns the index of each text in `known`, int64 [n]; -1 for an unknown text."""
-    indices = _compute.index_in(texts, value_set=known)
+def match(texts: pa.Array, distinct: pa.Array) -> np.ndarray:
+    """Returns the index of each text in `distinct`, int64 [n]; -1 for an unknown text."""
+    indices = _compute.index_in(texts, value_set=distinct)
     return np.asarray(_compute.fill_null(indices, -1), np.int64)
 
 
@@ -153,8 +153,8 @@ def _one_chunk(array: Any) -> Any:
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 
-def _is_text_or_integer(kind: pa.DataType) -> bool:
-    return kind in (pa.string(), TEXT) or pa.types.is_integer(kind)
+def _is_text_or_integer(data_type: pa.DataType) -> bool:
+    return data_type in (pa.string(), TEXT) or pa.types.is_integer(data_type)
 
 
 def _arrow_texts(column: Any) -> pa.Array:

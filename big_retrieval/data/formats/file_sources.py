@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from big_retrieval.config.registry import register
 from big_retrieval.config.sources import Source, check_terms, not_empty
-from big_retrieval.data.formats.open_files import TRY, files_of, table_of, terms_of
+from big_retrieval.data.formats.open_files import TRY, find_files, table_of, terms_of
 from big_retrieval.data.formats.records import Each, EachCaption, Records
 from big_retrieval.data.formats.views import Joined, numbered, selected
 from big_retrieval.data.sources import RecordSource
@@ -60,14 +60,14 @@ class Pairs(Source):
         yield from check_terms(self, path, "where")
 
     def build(self) -> RecordSource:
-        paths = files_of(self.path, self.how_to_get)
+        paths = find_files(self.path, self.how_to_get)
         table, classes = table_of(paths, image="" if self.root else self.image)
         if self.where:
             table = selected(table, terms_of(self.where))
         if self.rows:
             table = numbered(table, self.rows, self.path)
         if self.join:
-            other, _ = table_of(files_of(self.join, self.how_to_get))
+            other, _ = table_of(find_files(self.join, self.how_to_get))
             table = Joined(table, other, self.on)
         records = Records(
             table,
@@ -103,7 +103,7 @@ class Tar(Source):
 
     def build(self) -> Records:
         """Opens the shards; a shard that cannot be read is a damaged record."""
-        store = open_store(files_of(self.path, self.how_to_get), TAR)
+        store = open_store(find_files(self.path, self.how_to_get), TAR)
         count = _common_lines(store, self.text) if self.texts == "auto" else 0
         if count > 1:
             log.info(f"{store.name}: every sample has {count} captions, the lines of its text")

@@ -37,7 +37,7 @@ READERS: dict[str, Reader] = {
 }
 
 
-def files_of(pattern: str, how_to_get: str) -> list[Path]:
+def find_files(pattern: str, how_to_get: str) -> list[Path]:
     """Returns the files of a path, pattern or {00..99} range; errors advise `how_to_get`."""
     if not pattern:
         raise UserError("the data source needs a path, e.g. --config.data.path=pairs.jsonl.")
@@ -98,9 +98,9 @@ def _ranges(pattern: str) -> list[str]:
     first, last = match.groups()
     if int(first) > int(last):
         raise UserError(f"The range {match[0]} of a path is reversed. Use {{{last}..{first}}}.")
-    numbers = [f"{n:0{len(first)}d}" for n in range(int(first), int(last) + 1)]
-    rest = _ranges(pattern[match.end() :])
-    return [pattern[: match.start()] + number + end for number in numbers for end in rest]
+    infixes = [f"{n:0{len(first)}d}" for n in range(int(first), int(last) + 1)]
+    endings = _ranges(pattern[match.end() :])
+    return [pattern[: match.start()] + infix + end for infix in infixes for end in endings]
 
 
 def terms_of(terms: Sequence[str]) -> dict[str, str]:
@@ -125,9 +125,9 @@ def table_of(
     forms = [None if path.is_dir() else (form_of or by_ending)(path) for path in paths]
     groups = itertools.groupby(zip(paths, forms, strict=True), _group)
     for (folder, _), group in groups:
-        (path, form), *others = group
+        (path, form), *more = group
         if isinstance(form, Reader):
-            table: Table = open_store([path, *(other for other, _ in others)], form)
+            table: Table = open_store([path, *(file for file, _ in more)], form)
         elif form is None:
             table, names = _folder(path)
             classes |= names
@@ -141,9 +141,9 @@ def table_of(
     return Chain(tables, paths[0].parent.name), classes
 
 
-def _group(item: tuple[Path, Table | Reader | None]) -> tuple[Path, Reader | Path]:
+def _group(file: tuple[Path, Table | Reader | None]) -> tuple[Path, Reader | Path]:
     """Returns the folder, and the reader or else the file; equal for files of one store."""
-    path, form = item
+    path, form = file
     return path.parent, form if isinstance(form, Reader) else path
 
 

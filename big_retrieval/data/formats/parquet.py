@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from big_retrieval.data.formats.shards import plain
+from big_retrieval.data.formats.shards import to_plain_value
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.errors import UserError
 
@@ -54,8 +54,10 @@ def _schema(table: Table, names: Mapping[str, str], rows: int, path: Path) -> pa
         block = _rows(table, names, start, min(start + HEAVY, rows))
         for name, schema in schemas.items():
             try:
-                kind = pa.schema({name: pa.array([row[name] for row in block]).type})
-                schemas[name] = pa.unify_schemas([schema, kind], promote_options="permissive")
+                block_schema = pa.schema({name: pa.array([row[name] for row in block]).type})
+                schemas[name] = pa.unify_schemas(
+                    [schema, block_schema], promote_options="permissive"
+                )
             except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
                 reason = str(error).split("\n")[0].rstrip(".")
                 raise UserError(
@@ -68,4 +70,6 @@ def _schema(table: Table, names: Mapping[str, str], rows: int, path: Path) -> pa
 
 def _rows(table: Table, names: Mapping[str, str], start: int, stop: int) -> list[dict[str, object]]:
     rows = (table.row(index, tuple(names)) for index in range(start, stop))
-    return [{name: plain(row.get(column)) for column, name in names.items()} for row in rows]
+    return [
+        {name: to_plain_value(row.get(column)) for column, name in names.items()} for row in rows
+    ]

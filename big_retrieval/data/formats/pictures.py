@@ -147,9 +147,9 @@ class ClassFolders(Source):
 
     def build(self) -> Records:
         folder = Path(self.path).expanduser()
-        how = f": {self.how_to_get}" if self.how_to_get else ""
+        hint = f": {self.how_to_get}" if self.how_to_get else ""
         if not folder.is_dir():
-            raise UserError(f"{folder} must be a folder with a folder for each class{how}.")
+            raise UserError(f"{folder} must be a folder with a folder for each class{hint}.")
         rows: list[Record] = [
             {"image": str(file.relative_to(folder)), "label": inside.name}
             for inside in sorted(folder.iterdir())
@@ -160,5 +160,7 @@ class ClassFolders(Source):
         if all(row["label"].isdecimal() for row in rows):
             rows = [{**row, "label": int(row["label"])} for row in rows]
         if not rows:
-            raise UserError(f"{folder} has no images in folders, such as <class>/<image>.jpg{how}.")
+            raise UserError(
+                f"{folder} has no images in folders, such as <class>/<image>.jpg{hint}."
+            )
         return Records(Rows(rows, folder.name), text="", root=folder)

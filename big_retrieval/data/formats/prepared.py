@@ -38,22 +38,22 @@ class Prepared(Table):
 
         tfds: Any = library  # it imports its modules lazily; type checkers miss them
 
-        place = _find(name, Path(folder or tfds.core.constants.DATA_DIR).expanduser())
-        builder = tfds.builder_from_directory(place)
+        path = _find(name, Path(folder or tfds.core.constants.DATA_DIR).expanduser())
+        builder = tfds.builder_from_directory(path)
         features, splits = builder.info.features, builder.info.splits
         self.name = f"{builder.info.name}-{split}"
         if not isinstance(features, tfds.features.FeaturesDict):
-            raise UserError(f"{place} has no named features.")
+            raise UserError(f"{path} has no named features.")
         if image and image not in features:
             names = ", ".join(sorted(features.keys()))
-            raise UserError(f"{place} has no feature {image!r}; it has {names}.")
+            raise UserError(f"{path} has no feature {image!r}; it has {names}.")
         if split.split("[")[0] not in splits:
-            raise UserError(f"{place} has no split {split!r}; it has {', '.join(sorted(splits))}.")
+            raise UserError(f"{path} has no split {split!r}; it has {', '.join(sorted(splits))}.")
         skip: Any = {image: tfds.decode.SkipDecoding()} if image else None
         try:
             self._source: Any = builder.as_data_source(split, decoders=skip)
         except (ValueError, NotImplementedError, AssertionError) as error:
-            raise UserError(f"{place}: {first_line(error)}; {HINT.format(builder.name)}.") from None
+            raise UserError(f"{path}: {first_line(error)}; {HINT.format(builder.name)}.") from None
         files = self._source.data_source
         files._readers = _Readers(files._paths)
         self.classes = {
@@ -80,7 +80,7 @@ class Prepared(Table):
         except Exception as error:  # of ArrayRecord, of protocol buffers or of a feature
             raise Damaged(self.place(index), f"it cannot be read ({first_line(error)})") from None
         image = self._args[3]
-        return {key: value if key == image else _plain(value) for key, value in _flat(example)}
+        return {key: value if key == image else _to_plain(value) for key, value in _flat(example)}
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -138,11 +138,11 @@ def _flat(example: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]
     return pairs
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     """Decodes bytes as UTF-8, and converts numpy scalars and arrays of texts."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     if getattr(value, "ndim", 1) == 0 and hasattr(value, "item"):
-        return _plain(value.item())
+        return _to_plain(value.item())
     is_texts = isinstance(value, np.ndarray) and value.dtype.kind in "OS"
-    return [_plain(x) for x in value] if is_texts or isinstance(value, list | tuple) else value
+    return [_to_plain(x) for x in value] if is_texts or isinstance(value, list | tuple) else value

@@ -128,11 +128,11 @@ def convert(
     total = max(1, -(-len(source) // shard_records))
     shards, columns = [], set()
     with progress_bar("records", len(source)) as progress:
-        for number in range(total):
-            name, count = f"part-{number:05d}-of-{total:05d}.array_record", 0
+        for shard_index in range(total):
+            name, count = f"part-{shard_index:05d}-of-{total:05d}.array_record", 0
             writer = ArrayRecordWriter(str(folder / f"{name}.partial"), "group_size:1")
             # The sizes of shards differ by at most one record.
-            start, stop = (len(source) * n // total for n in (number, number + 1))
+            start, stop = (len(source) * n // total for n in (shard_index, shard_index + 1))
             for row in _rows(source, range(start, stop), damage, progress):
                 columns = columns & set(row) if shards or count else set(row)
                 writer.write(msgpack.packb(row))
@@ -164,7 +164,7 @@ def _rows(
                 record = source[index]
                 if IMAGE in record:
                     picture(record[IMAGE], place)
-                row = {key: plain(value) for key, value in record.items()}
+                row = {key: to_plain_value(value) for key, value in record.items()}
             damage.saw(1, ())
             yield row
         except Damaged as error:
@@ -172,7 +172,7 @@ def _rows(
         progress.update(1)
 
 
-def plain(value: Any) -> Any:
+def to_plain_value(value: Any) -> Any:
     """Converts a value to the types of MessagePack; uint8 images become PNG bytes."""
     if isinstance(value, Encoded):
         return value.data
@@ -185,9 +185,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): to_plain_value(x) for key, x in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [to_plain_value(x) for x in value]
     if value is None or isinstance(value, str | bytes | int | float):
         return value
     return str(value)

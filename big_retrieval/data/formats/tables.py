@@ -170,8 +170,9 @@ class Chain(Table):
         self.columns = frozenset.intersection(*columns) if is_fixed else None
 
     def _find(self, index: int) -> tuple[Table, int]:
-        number = bisect.bisect_right(self._ends, index)
-        return self._tables[number], index - (self._ends[number - 1] if number else 0)
+        table_index = bisect.bisect_right(self._ends, index)
+        start = self._ends[table_index - 1] if table_index else 0
+        return self._tables[table_index], index - start
 
     def __len__(self) -> int:
         return self._ends[-1]
@@ -211,12 +212,12 @@ def check_columns(table: Table, columns: Collection[str], key: str = "", remedy:
 
 
 def check_known(
-    name: str, columns: Collection[str], wanted: Collection[str], key: str = "", remedy: str = ""
+    name: str, columns: Collection[str], names: Collection[str], key: str = "", remedy: str = ""
 ) -> None:
-    """Raises a UserError for the first of the `wanted` columns that is missing."""
-    for column in wanted:
+    """Raises a UserError for the first of the `names` columns that is missing."""
+    for column in names:
         if column not in columns:
             advice = f'name one by the key {key!r} of the data, or set it to ""' if key else remedy
             end = f": {advice}." if advice else "."
-            known = ", ".join(sorted(columns))
-            raise UserError(f"{name} has no column {column!r}; it has {known}{end}")
+            available = ", ".join(sorted(columns))
+            raise UserError(f"{name} has no column {column!r}; it has {available}{end}")

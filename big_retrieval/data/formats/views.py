@@ -58,13 +58,13 @@ class View(Derived):
         return combined_digest([self._table.fingerprint], self._rows, self._new)
 
 
-def selected(table: Table, wanted: Mapping[str, str], key: str = "where") -> View:
+def selected(table: Table, values: Mapping[str, str], key: str = "where") -> View:
     """Returns the rows whose columns have the wanted values, compared as texts."""
-    check_columns(table, wanted)
-    masks = [_equal(table, column, value) for column, value in wanted.items()]
+    check_columns(table, values)
+    masks = [_equal(table, column, value) for column, value in values.items()]
     rows = np.flatnonzero(np.logical_and.reduce(masks)).astype(np.int64)
     if not len(rows):
-        terms = " and ".join(f"{column}={value}" for column, value in wanted.items())
+        terms = " and ".join(f"{column}={value}" for column, value in values.items())
         raise UserError(f"{table.name} has no row with {terms}; correct `{key}`.")
     return View(table, rows)
 
@@ -113,8 +113,8 @@ def numbered(table: Table, file: str, data: str) -> View:
 def _equal(table: Table, name: str, value: str) -> np.ndarray:
     """Returns True for rows with the value, and for damaged rows, which are counted when read."""
     column = table.column(name)
-    kind = None if column is None else column.type
-    if kind in (pa.string(), TEXT) or (kind is not None and pa.types.is_integer(kind)):
+    dtype = None if column is None else column.type
+    if dtype in (pa.string(), TEXT) or (dtype is not None and pa.types.is_integer(dtype)):
         equal = _compute.equal(_compute.cast(column, TEXT), value)
         return np.asarray(_compute.fill_null(equal, value == "None"), bool)
 

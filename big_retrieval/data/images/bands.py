@@ -39,10 +39,10 @@ def part_of(image: Image.Image, edges: Box) -> Image.Image:
     top, left, bottom, right = edges
     if (right - left) * (bottom - top) <= BAND:
         return next(_bands(image, edges))[1]
-    part = Image.new("RGB", (right - left, bottom - top))
+    cut = Image.new("RGB", (right - left, bottom - top))
     for row, band in _bands(image, edges):
-        part.paste(band, (0, row))
-    return part
+        cut.paste(band, (0, row))
+    return cut
 
 
 def _orientation(image: Image.Image) -> int:

@@ -138,8 +138,8 @@ def as_array(value: Any, place: str) -> np.ndarray:
     if value is None:
         raise Damaged(place, "there is no image (None)")
     if not isinstance(value, np.ndarray) or value.dtype != np.uint8:
-        kind = f"{value.dtype} numbers" if isinstance(value, np.ndarray) else type(value).__name__
-        raise Damaged(place, f"the image is {kind}, not an image file or uint8 [H, W, 3]")
+        label = f"{value.dtype} numbers" if isinstance(value, np.ndarray) else type(value).__name__
+        raise Damaged(place, f"the image is {label}, not an image file or uint8 [H, W, 3]")
     if value.ndim == 3 and value.shape[-1] == 3 and value.size:
         return value
     grey = value.ndim == 2 or (value.ndim == 3 and value.shape[-1] == 1)

@@ -72,12 +72,12 @@ def _first_components(data: bytes) -> int:
     """
     at = 2
     while at + 5 <= len(data):
-        kind = data[at + 1]
-        if data[at] != 0xFF or kind == 0xFF:  # bytes that fill the space between segments
+        marker = data[at + 1]
+        if data[at] != 0xFF or marker == 0xFF:  # bytes that fill the space between segments
             at += 1
-        elif kind == 0xDA:  # start of a scan
+        elif marker == 0xDA:  # start of a scan
             return data[at + 4]
-        elif kind <= 0x01 or 0xD0 <= kind <= 0xD9:  # markers without content
+        elif marker <= 0x01 or 0xD0 <= marker <= 0xD9:  # markers without content
             at += 2
         else:
             at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")

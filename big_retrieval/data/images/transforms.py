@@ -94,12 +94,12 @@ def training_view(
 
     if isinstance(image, Encoded):
         with damaged_at(image.place):
-            part = decode_part(image.data, choose, size, reduced=reduced, decoder=decoder)
+            crop = decode_part(image.data, choose, size, reduced=reduced, decoder=decoder)
     else:
         image = as_array(image, place)
         top, left, height, width = choose(*image.shape[:2])
-        part = image[top : top + height, left : left + width]  # [height, width, 3]
-    return resize(part, size, size, decoder=decoder)  # [size, size, 3]
+        crop = image[top : top + height, left : left + width]  # [height, width, 3]
+    return resize(crop, size, size, decoder=decoder)  # [size, size, 3]
 
 
 def evaluation_view(
@@ -131,8 +131,8 @@ def evaluation_view(
     rows, columns = int(target * rows / least), int(target * columns / least)
     rows, columns = (target, target) if squash else (rows, columns)
     image = resize(image, rows, columns, interpolation=interpolation)  # [rows, columns, 3]
-    whole = round if margin == "even" else math.floor
-    top, left = whole((rows - size) / 2), whole((columns - size) / 2)
+    to_integer = round if margin == "even" else math.floor
+    top, left = to_integer((rows - size) / 2), to_integer((columns - size) / 2)
     return image[top : top + size, left : left + size]  # [size, size, 3]
 
 

@@ -30,7 +30,9 @@ class FourWaySplit:
     query_is_dev: np.ndarray
 
 
-def draw(queries: Sequence[str], documents: Sequence[str], options: SplitOptions) -> FourWaySplit:
+def draw_split(
+    queries: Sequence[str], documents: Sequence[str], options: SplitOptions
+) -> FourWaySplit:
     """Draws the queries and documents for training, and the queries for development.
 
     Queries or documents with equal keys stay together. The order of the keys does not matter.
@@ -38,9 +40,9 @@ def draw(queries: Sequence[str], documents: Sequence[str], options: SplitOptions
     query_trains = _share(queries, options.query_share, options.seed, "queries")
     document_trains = _share(documents, options.document_share, options.seed, "documents")
     dev = np.zeros(len(queries), bool)
-    for part in (query_trains, ~query_trains):
-        keys = [key for key, present in zip(queries, part, strict=True) if present]
-        dev[part] = _chosen(keys, options.dev_share, options.seed, "dev")
+    for in_part in (query_trains, ~query_trains):
+        keys = [key for key, present in zip(queries, in_part, strict=True) if present]
+        dev[in_part] = _chosen(keys, options.dev_share, options.seed, "dev")
     return FourWaySplit(query_trains, document_trains, dev)
 
 
@@ -51,7 +53,7 @@ def split_of(query: np.ndarray, document: np.ndarray, parts: FourWaySplit) -> np
 
 
 def on_both_sides(keys: Sequence[str], trains: np.ndarray) -> list[str]:
-    """Returns the sorted keys with both training and other items; `draw` leaves no such key."""
+    """Returns the sorted keys with both training and other items; `draw_split` avoids such keys."""
     pairs = set(zip(keys, map(bool, trains), strict=True))
     return sorted(key for key, trained in pairs if trained and (key, False) in pairs)
 

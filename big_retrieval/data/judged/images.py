@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from big_retrieval.data.formats.columns import Keys, as_text, check_ids, scan
-from big_retrieval.data.formats.open_files import files_of, table_of
+from big_retrieval.data.formats.open_files import find_files, table_of
 from big_retrieval.data.formats.records import load_image
 from big_retrieval.data.formats.tables import Table, check_known
 from big_retrieval.data.images.decoding import OneOf
@@ -91,11 +91,11 @@ def images_of(config: "Graded") -> ImageColumn | None:
     if not config.image:
         return None
     path = place_of_images(config)
-    root = Path(config.root) if config.root else files_of(path, config.how_to_get)[0].parent
+    root = Path(config.root) if config.root else find_files(path, config.how_to_get)[0].parent
     if not config.images:
         return ImageColumn(config.image, root)
     value = "" if config.root else config.image_value
-    table = table_of(files_of(config.images, config.how_to_get), image=value)[0]
+    table = table_of(find_files(config.images, config.how_to_get), image=value)[0]
     gallery = _gallery(table, config.image_key, config.image_value, root)
     return ImageColumn(config.image, root, gallery)
 

@@ -11,7 +11,7 @@ from big_retrieval.config.ranges import NotNegative, Range
 from big_retrieval.config.registry import register
 from big_retrieval.config.sources import Source, check_terms, not_empty
 from big_retrieval.data.formats.columns import Scan, check_ids, scan
-from big_retrieval.data.formats.open_files import by_ending, files_of, table_of, terms_of
+from big_retrieval.data.formats.open_files import by_ending, find_files, table_of, terms_of
 from big_retrieval.data.formats.records import IMAGE
 from big_retrieval.data.formats.tables import Table, check_columns, check_known
 from big_retrieval.data.formats.views import View, renamed, selected
@@ -212,12 +212,12 @@ def _names(
     )
 
 
-def _file(config: Graded, part: str, key: str, id_column: str) -> JudgedFile | None:
+def _file(config: Graded, side: str, key: str, id_column: str) -> JudgedFile | None:
     """Opens the file of queries or documents; returns None without a file."""
-    path = getattr(config, part)
+    path = getattr(config, side)
     if not path:
         return None
-    table = _open(config, part, path, key)
+    table = _open(config, side, path, key)
     columns = _scan(table, (key,))
     ids = columns.texts[key]
     check_ids(ids, key, table.place)
@@ -244,7 +244,7 @@ def _open(config: Graded, part: str, path: str, key: str = "") -> Table:
     advice = config.how_to_get or (ADVICE if key else ADVICE_PAIRS)
     has_images = path == place_of_images(config) and not config.root and not config.images
     image = next((old for old, new in names.items() if new == config.image), config.image)
-    table, _ = table_of(files_of(path, advice), form_of, image if has_images else "")
+    table, _ = table_of(find_files(path, advice), form_of, image if has_images else "")
     where_key = {"pairs": "where", "documents": "where_documents"}.get(part, "")
     if where_key and (where := getattr(config, where_key)):
         table = selected(table, terms_of(where), where_key)

@@ -112,13 +112,13 @@ class Pairing:
           documents: file of the documents, all of which get an index, judged or not; None to
             number the documents of the pairs as they occur.
         """
-        known = None  # the row of each distinct query
+        rows_by_query = None  # the row of each distinct query
         if queries is not None:
-            known = match(self._distinct[0], queries.ids)
+            rows_by_query = match(self._distinct[0], queries.ids)
             reason = f"have a {self._names[0]} that {queries.table.name} lacks"
             allowed = self._config.skip_unknown_ids
-            self._keep(known[self._query] >= 0, reason, allowed, self._ids[0])
-        query, query_rows = _indices(self._query, known, self._rows)
+            self._keep(rows_by_query[self._query] >= 0, reason, allowed, self._ids[0])
+        query, query_rows = _indices(self._query, rows_by_query, self._rows)
         if documents is not None:
             document = match(self._distinct[1], documents.ids)[self._document]
             document_rows = np.arange(len(documents.ids))
@@ -176,22 +176,22 @@ class Pairing:
 
 
 def _indices(
-    codes: np.ndarray, known: np.ndarray | None, pairs: np.ndarray
+    codes: np.ndarray, rows_by_code: np.ndarray | None, pairs: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Assigns indices from 0 to the queries (or documents) of pairs, ordered by row in a file.
 
     Args:
       codes: code of each pair's query, [n].
-      known: row of each code in the file of queries; None if there is no such file.
+      rows_by_code: row of each code in the file of queries; None if there is no such file.
       pairs: row of each pair in the pairs' file, [n], increasing.
 
     Returns:
       Index of each pair's query, int64 [n], and the row of each index: in the file of queries, or
       the first row of the query in the pairs' file.
     """
-    rows = codes if known is None else known[codes]
+    rows = codes if rows_by_code is None else rows_by_code[codes]
     distinct, first, indices = np.unique(rows, return_index=True, return_inverse=True)
-    return indices, pairs[first] if known is None else distinct
+    return indices, pairs[first] if rows_by_code is None else distinct
 
 
 def owner(texts: pa.Array, paired: PairedRows) -> Literal["query", "document", ""]:

@@ -25,7 +25,7 @@ from big_retrieval.data.judged.four_way import (
     SPLITS,
     FourWaySplit,
     SplitOptions,
-    draw,
+    draw_split,
     on_both_sides,
     split_of,
 )
@@ -54,7 +54,7 @@ def split_files(
     texts = [_text_of(source.queries, index) for index in range(len(source.queries))]
     queries = [x or f"id {key}" for x, key in zip(texts, ids["query"].to_pylist(), strict=True)]
     documents = _groups(source.documents, ids["document"].to_pylist(), options.group_column)
-    parts = draw(queries, documents, options)
+    parts = draw_split(queries, documents, options)
     for label, keys, trains in (
         ("query", queries, parts.query_trains),
         ("query", queries, parts.query_is_dev),
@@ -70,7 +70,7 @@ def split_files(
     durable.make_folder(folder)
     (folder / SUMMARY).unlink(missing_ok=True)
     durable.sync_folder(folder)  # else, a crash could leave an old summary next to new files
-    renamed = _write(source, config, parts, ids, folder)
+    renamed = _write_files(source, config, parts, ids, folder)
     document_texts = [_text_of(source.documents, index) for index in range(len(source.documents))]
     summary = {
         **dataclasses.asdict(options),
@@ -153,7 +153,7 @@ def reading(config: Graded, folder: Path, split: str) -> Graded:
     )
 
 
-def _write(
+def _write_files(
     source: GradedPairs, config: Graded, parts: FourWaySplit, ids: dict[str, pa.Array], folder: Path
 ) -> dict[str, str]:
     """Writes the three Parquet files; returns the renamed columns."""
@@ -168,7 +168,9 @@ def _write(
     if not config.documents:
         moved |= {x for x in document_columns if _is_constant(source, documents, document, x)}
 
-    def write(name: str, table: Table | None, columns: Sequence[str], **added: pa.Array) -> None:
+    def write_table(
+        name: str, table: Table | None, columns: Sequence[str], **added: pa.Array
+    ) -> None:
         names = {}
         for column in columns:
             new = column
@@ -179,7 +181,7 @@ def _write(
         write_parquet(folder / name, table, names, added)
 
     split = split_of(judged.query, judged.document, parts)
-    write(
+    write_table(
         PAIRS,
         source.file,
         [x for x in source.names.pair if x not in moved],
@@ -195,10 +197,10 @@ def _write(
         PART: _labels(SIDES, parts.query_trains),
         USE: _labels(USES, parts.query_is_dev),
     }
-    write(QUERIES, queries.file, query_columns, **added)
+    write_table(QUERIES, queries.file, query_columns, **added)
     document_columns += [config.image] if config.image else []
     added = {config.document: ids["document"], PART: _labels(SIDES, parts.document_trains)}
-    write(DOCUMENTS, documents.file, document_columns, **added)
+    write_table(DOCUMENTS, documents.file, document_columns, **added)
     return renamed
 
 
@@ -222,7 +224,7 @@ def _labels(names: Sequence[str], indices: np.ndarray) -> pa.Array:
     return pa.array(names).take(pa.array(indices.astype(np.int8)))
 
 
-def describe(summary: dict[str, Any]) -> list[str]:
+def format_summary(summary: dict[str, Any]) -> list[str]:
     """Formats the result of `split_files` as lines."""
     lines = [
         f"{name:15} {counts['training']:>10,} for training, {counts['novel']:,} novel"

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from big_retrieval.data.formats.columns import Keys, check_ids, scan
-from big_retrieval.data.formats.open_files import file_table, files_of
+from big_retrieval.data.formats.open_files import file_table, find_files
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.formats.views import View
 from big_retrieval.data.sources import as_utf8
@@ -26,7 +26,7 @@ class Collection:
     """
 
     def __init__(self, path: str, how_to_get: str = ""):
-        files = files_of(path, how_to_get or "write a file with an id and a text per line")
+        files = find_files(path, how_to_get or "write a file with an id and a text per line")
         self.table = _open(files[0])
         self.name = self.table.name
         if isinstance(self.table, Store) and self.table.damaged:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from big_retrieval.config.ranges import NotNegative
 from big_retrieval.config.registry import register
 from big_retrieval.config.sources import Source, not_empty
-from big_retrieval.data.formats.open_files import file_table, files_of, table_of
+from big_retrieval.data.formats.open_files import file_table, find_files, table_of
 from big_retrieval.data.formats.tables import Table, combined_digest
 from big_retrieval.data.judged.graded import GradedPairs
 from big_retrieval.data.judged.open_graded import Graded
@@ -65,9 +65,9 @@ class Passages(RecordSource):
     """
 
     def __init__(
-        self, table: Table, read: Callable[[Record, str], Record], others: Sequence[Table] = ()
+        self, table: Table, read: Callable[[Record, str], Record], more_tables: Sequence[Table] = ()
     ):
-        self.name, self._table, self._read, self._others = table.name, table, read, others
+        self.name, self._table, self._read, self._others = table.name, table, read, more_tables
 
     def __len__(self) -> int:
         return len(self._table)
@@ -91,8 +91,8 @@ class Passages(RecordSource):
                 for column in ("query", "title", "text"):
                     value = record[column]
                     yield from filter(None, (value,) if isinstance(value, str) else value)
-                for item in read_negatives(record["negatives"], "negatives", self.place(index)):
-                    yield from filter(None, (item.title, item.text))
+                for negative in read_negatives(record["negatives"], "negatives", self.place(index)):
+                    yield from filter(None, (negative.title, negative.text))
 
 
 def positive_columns(documents: Sequence[Document], positive: str) -> Record:
@@ -147,7 +147,7 @@ class Dpr(TextSource):
             )
 
     def build(self) -> Passages:
-        table, _ = table_of(files_of(self.path, self.how_to_get or DPR_ADVICE), json_reader)
+        table, _ = table_of(find_files(self.path, self.how_to_get or DPR_ADVICE), json_reader)
         return Passages(table, partial(dpr_record, self))
 
 
@@ -183,16 +183,20 @@ def dpr_record(config: Dpr, row: Record, place: str) -> Record:
 
 
 def _passages(row: Record, key: str, clean: Callable[[str], str], place: str) -> list[Document]:
-    items = [] if row.get(key) is None else row[key]
-    if not isinstance(items, list):
-        raise Damaged(place, f"{key!r} is {items!r:.80}, not a list of passages")
+    values = [] if row.get(key) is None else row[key]
+    if not isinstance(values, list):
+        raise Damaged(place, f"{key!r} is {values!r:.80}, not a list of passages")
     passages = []
-    for item in items:
-        texts = [item.get(name) for name in ("title", "text")] if isinstance(item, Mapping) else [0]
+    for passage in values:
+        texts = (
+            [passage.get(name) for name in ("title", "text")]
+            if isinstance(passage, Mapping)
+            else [0]
+        )
         if not all(text is None or isinstance(text, str) for text in texts):
-            raise Damaged(place, f'{key!r} has {item!r:.80}, not {{"title": ..., "text": ...}}')
+            raise Damaged(place, f'{key!r} has {passage!r:.80}, not {{"title": ..., "text": ...}}')
         title, text = (clean(str(text or "")) for text in texts)
-        ids = (str(item[x]) for x in PASSAGE_IDS if not is_absent(item.get(x)))
+        ids = (str(passage[x]) for x in PASSAGE_IDS if not is_absent(passage.get(x)))
         passages.append({"title": title, "text": text, "document_id": next(ids, None)})
     return passages
 

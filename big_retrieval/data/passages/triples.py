@@ -15,7 +15,7 @@ from big_retrieval.config.ranges import AtLeast0
 from big_retrieval.config.registry import register
 from big_retrieval.config.sources import not_empty
 from big_retrieval.data.formats.columns import encode
-from big_retrieval.data.formats.open_files import files_of, table_of
+from big_retrieval.data.formats.open_files import find_files, table_of
 from big_retrieval.data.formats.tables import Table, check_columns, combined_digest
 from big_retrieval.data.passages.collection import Collection
 from big_retrieval.data.passages.published import (
@@ -82,7 +82,7 @@ class Triples(TextSource):
                 raise UserError(f"{path}: `by_query` is for tab-separated lines. Set it to 0.")
             return json_reader(path)
 
-        table, _ = table_of(files_of(self.path, self.how_to_get or TRIPLES_ADVICE), reader_of)
+        table, _ = table_of(find_files(self.path, self.how_to_get or TRIPLES_ADVICE), reader_of)
         if self.lists:
             check_lists(table, self.lists)
         if self.by_query:
@@ -181,12 +181,12 @@ class TripleReader:
         pos, neg = _items(pos, "pos", place), _items(neg, "neg", place)
         if not pos:
             raise Damaged(place, "'pos' has no document")
-        positives = [self._document(item, place) for item in pos]
+        positives = [self._document(value, place) for value in pos]
         if self.documents is not None:
             pairs = zip(positives, pos, strict=True)
             positives = [{**document, "document_id": str(key)} for document, key in pairs]
         positive_texts = {normalize_text(document["text"]) for document in positives}
-        negatives = [self._document(item, place) for item in neg if item not in pos]
+        negatives = [self._document(value, place) for value in neg if value not in pos]
         return {
             "query": text,
             **positive_columns(positives, self.positive),
@@ -194,13 +194,13 @@ class TripleReader:
             **ids,
         }
 
-    def _document(self, item: Any, place: str) -> Document:
+    def _document(self, document: Any, place: str) -> Document:
         """Returns title and text of a document or its id."""
         if self.documents is not None:
-            return self.documents.find(str(item), place)
-        if isinstance(item, Mapping):
-            return {name: str(item.get(name) or "") for name in ("title", "text")}
-        return {"title": "", "text": str(item)}
+            return self.documents.find(str(document), place)
+        if isinstance(document, Mapping):
+            return {name: str(document.get(name) or "") for name in ("title", "text")}
+        return {"title": "", "text": str(document)}
 
 
 def _items(value: Any, name: str, place: str) -> list[Any]:
@@ -212,11 +212,11 @@ def _items(value: Any, name: str, place: str) -> list[Any]:
         for item in (item for entry in value.values() for item in _items(entry, name, place)):
             unique.setdefault(_key(item), item)
         return list(unique.values())
-    items = value if isinstance(value, list | tuple) else [value]
-    for item in items:
+    values = value if isinstance(value, list | tuple) else [value]
+    for item in values:
         if isinstance(item, bool) or not isinstance(item, str | int | Mapping):
             raise Damaged(place, f"{name!r} has {item!r:.80}, not a text or an id")
-    return [item for item in items if not is_absent(item)]
+    return [item for item in values if not is_absent(item)]
 
 
 def _is_lists(value: Any) -> TypeGuard[Mapping[str, Any]]:
@@ -224,5 +224,6 @@ def _is_lists(value: Any) -> TypeGuard[Mapping[str, Any]]:
     return isinstance(value, Mapping) and "text" not in value
 
 
-def _key(item: Any) -> Any:
-    return (item.get("title"), item.get("text")) if isinstance(item, Mapping) else item
+def _key(document: Any) -> Any:
+    is_fields = isinstance(document, Mapping)
+    return (document.get("title"), document.get("text")) if is_fields else document

@@ -49,7 +49,7 @@ def read_delimited(path: Path, delimiter: str, lower: bool = False) -> Iterator[
         quoting = csv.QUOTE_NONE
     yield from notes
     with path.open(encoding=encoding, newline="", errors="replace") as file:
-        for number, size, cells, reason in _records(file, delimiter, quoting):
+        for line_number, size, cells, reason in _records(file, delimiter, quoting):
             if header is None:
                 if reason is not None:
                     raise UserError(f"{path}: its header cannot be read, {reason}.")
@@ -58,7 +58,7 @@ def read_delimited(path: Path, delimiter: str, lower: bool = False) -> Iterator[
                 continue
             if reason is None and len(cells) != len(header):
                 reason = f"{len(cells)} cells, but the header has {len(header)}"
-            yield {} if reason else _row(header, cells), number, reason, size
+            yield {} if reason else _row(header, cells), line_number, reason, size
 
 
 def _delimiter_of(path: Path, encoding: str, delimiter: str, notes: list[str]) -> str:
@@ -140,7 +140,7 @@ def _records(
         reason = None
         try:
             for cells in records:
-                number, count = lines.number + 1, len(lines.taken)
+                line_number, count = lines.number + 1, len(lines.taken)
                 # Several lines with another number of cells: the record began with a stray quote.
                 if count > 1 and width and len(cells) != width:
                     reason = f"a quote in it is not closed: {len(cells)} cells instead of {width}"
@@ -148,19 +148,19 @@ def _records(
                 width = width or len(cells)
                 size = lines.keep(count)
                 if cells:
-                    yield number, size, cells, None
+                    yield line_number, size, cells, None
             else:
                 return
         except RecordTooLong as error:
             reason = str(error)
         except csv.Error as error:
             reason = f"a quote in it is not closed ({error})"
-        number = lines.number + 1
-        yield number, lines.keep(1), (), reason
+        line_number = lines.number + 1
+        yield line_number, lines.keep(1), (), reason
         if lines.reread > MOST_REREAD:
             raise UserError(
-                f"{file.name}, line {number}: too many quotes up to here are not closed; write the "
-                "file again with a CSV library."
+                f"{file.name}, line {line_number}: too many quotes up to here are not closed; "
+                "write the file again with a CSV library."
             )
 
 

@@ -50,13 +50,13 @@ def qrels_reader(path: Path, names: Sequence[str]) -> Reader:
 def read_tabs(path: Path, names: Sequence[str], least: int) -> Iterator[FileRow | str]:
     """Yields the cells of lines by name; a row has no columns for missing last cells."""
     notes, count = list[str](), len(names)
-    for number, line in _lines(path, notes, "\n"):
+    for line_number, line in _lines(path, notes, "\n"):
         cells = line.split("\t")
         if least <= len(cells) <= count:
-            yield dict(zip(names, cells, strict=False)), number, None, len(line)
+            yield dict(zip(names, cells, strict=False)), line_number, None, len(line)
         else:
             reason = f"the line has {len(cells)} cells; {count} are expected: {', '.join(names)}"
-            yield {}, number, reason, len(line)
+            yield {}, line_number, reason, len(line)
     yield from notes
 
 
@@ -64,7 +64,7 @@ def read_tabs(path: Path, names: Sequence[str], least: int) -> Iterator[FileRow 
 def read_qrels(path: Path, names: Sequence[str]) -> Iterator[FileRow | str]:
     """Yields query, document and score; all lines need the same number of cells as the first."""
     notes, counts = list[str](), (3, 4)
-    for number, line in _lines(path, notes, None):
+    for line_number, line in _lines(path, notes, None):
         cells = split_columns(line, counts)
         row, reason = {}, None
         if len(cells) in counts:
@@ -75,7 +75,7 @@ def read_qrels(path: Path, names: Sequence[str]) -> Iterator[FileRow | str]:
                 f"lines before have {counts[0]}" if len(counts) < 2 else "3 or 4 are expected"
             )
             reason = f"the line has {len(cells)} cells; {expected}"
-        yield row, number, reason, len(line)
+        yield row, line_number, reason, len(line)
     yield from notes
 
 
@@ -94,9 +94,9 @@ def _lines(path: Path, notes: list[str], newline: str | None) -> Iterator[tuple[
     """Yields (line number from 1, line) of nonempty lines; adds messages on the encoding."""
     encoding = encoding_of(path, notes)
     with path.open(encoding=encoding, errors="replace", newline=newline) as file:
-        for number, line in enumerate(file, 1):
+        for line_number, line in enumerate(file, 1):
             if line.strip(" \r\n"):
-                yield number, line.rstrip("\r\n")
+                yield line_number, line.rstrip("\r\n")
 
 
 def read_first_line(path: Path) -> str:

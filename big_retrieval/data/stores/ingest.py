@@ -154,14 +154,14 @@ class _Ingestion:
         if lane:
             yield lane
 
-    def _lane(self, number: int, lane: Sequence[int]) -> dict[str, Any]:
+    def _lane(self, lane_index: int, lane: Sequence[int]) -> dict[str, Any]:
         """Writes the parts of a lane; returns the results of `write_part`, and notes."""
-        mark = self._partial / f"{number:05d}.json"
+        mark = self._partial / f"{lane_index:05d}.json"
         with contextlib.suppress(OSError, ValueError):
             return json.loads(mark.read_bytes())
         parts, notes = list[dict[str, Any]](), list[str]()
         for blocks in self._parts(lane, notes):
-            path = self._partial / f"{number:05d}-{len(parts):05d}.arrow"
+            path = self._partial / f"{lane_index:05d}-{len(parts):05d}.arrow"
             names = {name for _, x in blocks for name in x.columns.keys() - x.types.keys()}
             check_names(names, self._files[blocks[0][0]][0])
             size = sum(block.bytes_held for _, block in blocks)  # Parquet unpacks to any size

@@ -33,24 +33,25 @@ _scan: Any = json.JSONDecoder().scan_once  # type: ignore
 def read_json_lines(path: Path) -> Iterator[FileRow]:
     """Yields the objects of a file with one JSON object per line, UTF-8; skips empty lines."""
     with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
+        for line_number, line in enumerate(file, 1):
             if not line.isspace():
                 row, reason = parse_object(line)
-                yield row, number, reason, len(line)
+                yield row, line_number, reason, len(line)
 
 
 @in_blocks
 def read_json_list(path: Path) -> Iterator[FileRow]:
     """Yields the objects of a JSON list, UTF-8; raises a UserError if it is cut short."""
-    number = 0
+    entry_number = 0
     with path.open(encoding="utf-8-sig", errors="replace") as file:
         try:
-            for number, (value, size) in enumerate(_entries(file), 1):
+            for entry_number, (value, size) in enumerate(_entries(file), 1):
                 row, reason = checked_object(value)
-                yield row, number, reason, size
+                yield row, entry_number, reason, size
         except (ValueError, RecursionError) as error:
             raise UserError(
-                f"{path} is not a whole JSON list: see what follows entry {number:,} ({error})."
+                f"{path} is not a whole JSON list: see what follows entry "
+                f"{entry_number:,} ({error})."
             ) from None
 
 
@@ -63,24 +64,24 @@ def read_json_object(path: Path, key: str) -> Iterator[FileRow]:
     """
     entries = _load(path)
     size = path.stat().st_size // len(entries)
-    for number, (name, value) in enumerate(entries.items(), 1):
+    for entry_number, (name, value) in enumerate(entries.items(), 1):
         row, reason = checked_object({TEXT_COLUMN: value} if isinstance(value, str) else value)
         if str(row.get(key, name)) != name:
             reason = f"its {key!r} is {row[key]!r:.60}, not its id {name!r:.60}"
-        yield {} if reason else {**row, key: as_utf8(name)}, number, reason, size
+        yield {} if reason else {**row, key: as_utf8(name)}, entry_number, reason, size
 
 
 def read_qrels_object(path: Path, query: str, document: str, score: str) -> Iterator[RowBlock]:
     """Yields pairs of {query: {document: score}}; an empty query gives a row without a document."""
     entries = _load(path)
     buffer, size = RowBuffer(path), path.stat().st_size // len(entries)
-    for number, (name, scores) in enumerate(entries.items(), 1):
+    for entry_number, (name, scores) in enumerate(entries.items(), 1):
         if isinstance(scores, dict):
             for key, value in scores.items() or [(None, 0)]:
                 row = {query: as_utf8(name), document: key and as_utf8(key), score: value}
-                buffer.add(row, number, None, 0)
+                buffer.add(row, entry_number, None, 0)
         else:
-            buffer.add({}, number, 'not documents with scores, such as {"d1": 3, "d2": 1}', 0)
+            buffer.add({}, entry_number, 'not documents with scores, such as {"d1": 3, "d2": 1}', 0)
         buffer.size += size
         if buffer.is_full():
             yield buffer.take()

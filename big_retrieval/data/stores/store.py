@@ -57,8 +57,8 @@ class Store(Table):
         return self._ends[-1]
 
     def _find(self, index: int) -> "tuple[_Part, int]":
-        number = bisect.bisect_right(self._ends, index)
-        return self._parts[number], index - (self._ends[number - 1] if number else 0)
+        part_index = bisect.bisect_right(self._ends, index)
+        return self._parts[part_index], index - (self._ends[part_index - 1] if part_index else 0)
 
     def row(self, index: int, columns: Collection[str] | None = None) -> Record:
         """Returns the values of a row, without null values and missing columns."""
@@ -156,6 +156,6 @@ class _Part:
             return None
         index = len(ORIGIN_COLUMNS) + list(self.names).index(name)
         field, array = self._batch.schema.field(index), self._batch.column(index)
-        kind = field.type
-        is_content = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
-        return None if is_json(field) or is_content or pa.types.is_nested(kind) else array
+        data_type = field.type
+        is_content = pa.types.is_binary(data_type) or pa.types.is_large_binary(data_type)
+        return None if is_json(field) or is_content or pa.types.is_nested(data_type) else array

@@ -79,21 +79,21 @@ def _typed(values: Sequence[Any]) -> pa.Array | None:
         return pa.array(values, pa.string())
     if len(types) > 1:
         return None
-    (kind,) = types
-    if kind is Pointer:
+    (data_type,) = types
+    if data_type is Pointer:
         return pa.array([value and value._asdict() for value in values], POINTER)
-    if kind is list:
+    if data_type is list:
         entries = itertools.chain.from_iterable(value for value in values if value is not None)
         if set(map(type, entries)) - {str}:
             return None
     try:
-        if kind is str:
+        if data_type is str:
             return pa.array(values, pa.string())
-        if kind is bytes:
+        if data_type is bytes:
             return pa.array(values, pa.large_binary())
-        if kind is list:
+        if data_type is list:
             return pa.array(values, TEXTS)
-        return pa.array(values, NUMBERS[kind]) if kind in NUMBERS else None
+        return pa.array(values, NUMBERS[data_type]) if data_type in NUMBERS else None
     except (OverflowError, UnicodeEncodeError):  # more than 64 bits, or a lone surrogate
         return None
 
@@ -115,37 +115,37 @@ def _add(out: Any, array: pa.Array) -> None:
     valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
     out.update(struct.pack("<q", len(array)) + np.packbits(valid).tobytes())
     array = array.drop_null()
-    kind = array.type
-    if pa.types.is_struct(kind):
-        for part in array.flatten():
-            _add(out, part)
-    elif kind in OFFSETS or pa.types.is_list(kind):
-        offsets = np.frombuffer(array.buffers()[1], OFFSETS.get(kind, "i"))[array.offset :]
+    data_type = array.type
+    if pa.types.is_struct(data_type):
+        for child in array.flatten():
+            _add(out, child)
+    elif data_type in OFFSETS or pa.types.is_list(data_type):
+        offsets = np.frombuffer(array.buffers()[1], OFFSETS.get(data_type, "i"))[array.offset :]
         offsets = offsets[: len(array) + 1]
         out.update(np.diff(offsets).astype("<i8").tobytes())
-        if pa.types.is_list(kind):
+        if pa.types.is_list(data_type):
             _add(out, array.flatten())
         elif len(array):
             out.update(memoryview(array.buffers()[2])[offsets[0] : offsets[-1]])
-    elif pa.types.is_fixed_size_list(kind):
+    elif pa.types.is_fixed_size_list(data_type):
         _add(out, array.flatten())
-    elif kind in FORMATS or pa.types.is_boolean(kind):
+    elif data_type in FORMATS or pa.types.is_boolean(data_type):
         out.update(array.to_numpy(zero_copy_only=False).tobytes())
-    elif _has_fixed_width(kind):
-        width = kind.bit_width // 8
+    elif _has_fixed_width(data_type):
+        width = data_type.bit_width // 8
         content = memoryview(array.buffers()[1])
         out.update(content[array.offset * width : (array.offset + len(array)) * width])
     else:
         out.update(repr(array.to_pylist()).encode())
 
 
-def _has_fixed_width(kind: pa.DataType) -> bool:
+def _has_fixed_width(data_type: pa.DataType) -> bool:
     """Returns True for types such as dates, whose values may exceed the range of Python."""
     return (
-        pa.types.is_temporal(kind)
-        or pa.types.is_decimal(kind)
-        or pa.types.is_fixed_size_binary(kind)
-        or pa.types.is_float16(kind)
+        pa.types.is_temporal(data_type)
+        or pa.types.is_decimal(data_type)
+        or pa.types.is_fixed_size_binary(data_type)
+        or pa.types.is_float16(data_type)
     )
 
 
@@ -167,20 +167,20 @@ class StoredColumn:
 
 
 def _reader(array: pa.Array, pointers: bool) -> Callable[[int], Any]:
-    kind, buffers = array.type, array.buffers()
+    data_type, buffers = array.type, array.buffers()
     if pointers:
-        parts = [memoryview(part.buffers()[1]).cast("q") for part in array.flatten()]
-        return lambda index: Pointer(*(part[index] for part in parts))
-    if pa.types.is_boolean(kind):
+        columns = [memoryview(child.buffers()[1]).cast("q") for child in array.flatten()]
+        return lambda index: Pointer(*(column[index] for column in columns))
+    if pa.types.is_boolean(data_type):
         bits = memoryview(buffers[1])
         return lambda index: bool(bits[index >> 3] >> (index & 7) & 1)
-    if kind == TEXTS and not array.values.null_count:
+    if data_type == TEXTS and not array.values.null_count:
         ends, text = memoryview(buffers[1]).cast("i"), _contents(array.values)
         return lambda index: [text(i) for i in range(ends[index], ends[index + 1])]
-    if kind in OFFSETS:
+    if data_type in OFFSETS:
         return _contents(array)
-    if kind in FORMATS:
-        return memoryview(buffers[1]).cast(FORMATS[kind]).__getitem__
+    if data_type in FORMATS:
+        return memoryview(buffers[1]).cast(FORMATS[data_type]).__getitem__
     return lambda index: array[index].as_py()
 
 

@@ -39,8 +39,8 @@ def write_part(path: Path, blocks: Sequence[tuple[int, RowBlock]], unit: str) ->
     reason_type = pa.string() if any(origin[2]) else pa.null()
     origin_types = (pa.int32(), pa.int64(), reason_type)
     pairs = [
-        (pa.field(name, kind), pa.array(column, kind))
-        for name, column, kind in zip(ORIGIN_COLUMNS, origin, origin_types, strict=True)
+        (pa.field(name, data_type), pa.array(column, data_type))
+        for name, column, data_type in zip(ORIGIN_COLUMNS, origin, origin_types, strict=True)
     ]
     for name, column in values.items():
         if name in types:

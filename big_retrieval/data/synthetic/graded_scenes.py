@@ -64,11 +64,11 @@ class GradedScenes(Source):
     def check_training(self, config: "Config") -> Iterator[str]:
         by_modality = {"image": ("images", ("image",)), "text": ("texts", SCENE_TEXTS)}
         for name, field in config.fields.items():
-            words, columns = by_modality.get(field.modality, ("", (field.column,)))
+            label, columns = by_modality.get(field.modality, ("", (field.column,)))
             if field.column not in columns:
                 yield (
                     f"config.fields.{name}.column is {field.column!r}; generated judged pairs have "
-                    f"{words} in {' and '.join(map(repr, columns))}."
+                    f"{label} in {' and '.join(map(repr, columns))}."
                 )
 
     def build(self) -> "ScenePairs":
@@ -191,12 +191,12 @@ def _queries(seed: int) -> list[Query]:
     """Returns all queries of all splits: every kind in every size, and pairs of objects."""
     single = [(size, kind) for size in (_ANY, 0, 1) for kind in range(KINDS)]
     queries: list[tuple[tuple[tuple[int, int], ...], int, str]]
-    queries = [((item,), -1, _words(*item)) for item in single]
+    queries = [((query_object,), -1, _words(*query_object)) for query_object in single]
     for first, second, *_, relation in SceneRecords("train", count=TWO, seed=seed).objects.tolist():
         text = f"{_words(_ANY, first)} {RELATIONS[relation]} a {_words(_ANY, second)}"
         queries.append((((_ANY, first), (_ANY, second)), relation, text))
     by_text = {query[-1]: query for query in queries}
-    return [Query(number, *query) for number, query in enumerate(by_text.values())]
+    return [Query(index, *query) for index, query in enumerate(by_text.values())]
 
 
 def _query_table(queries: list[Query]) -> Rows:
@@ -229,11 +229,11 @@ def _judge(query: Query, documents: SceneTable) -> tuple[np.ndarray, np.ndarray]
     score = np.rint(1 + 99 * fit**2)  # [n]
     draw = np.random.default_rng(query.number).random(len(documents))
     best = np.lexsort((draw, -score))
-    most = most_judged(len(documents))
-    count = int(np.clip((fit > 0.5).sum(), LEAST - OTHERS, most - OTHERS))
+    limit = most_judged(len(documents))
+    count = int(np.clip((fit > 0.5).sum(), LEAST - OTHERS, limit - OTHERS))
     remaining = best[count:]
-    others = remaining[np.argsort(draw[remaining])][:OTHERS]
-    rows = np.sort(np.concatenate([best[:count], others]))
+    more = remaining[np.argsort(draw[remaining])][:OTHERS]
+    rows = np.sort(np.concatenate([best[:count], more]))
     return rows, score[rows]
 
 

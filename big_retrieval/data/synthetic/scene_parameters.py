@@ -20,29 +20,29 @@ _SALT = "scenes-8"  # chosen so that every class has several test pairs
 
 
 @functools.cache
-def pairs_of(part: str) -> np.ndarray:
+def pairs_of(split: str) -> np.ndarray:
     """Returns the pairs of kinds of one part: "train", "validation" or "test".
 
     Returns:
       int64 [pairs, 2], kind = shape * 8 + colour, first <= second; read-only.
     """
-    chosen = []
+    split_pairs = []
     for first in range(KINDS):
         for second in range(first, KINDS):
             digest = hashlib.sha256(f"{_SALT}:{first}:{second}".encode()).digest()
             share = int.from_bytes(digest[:8], "big") / 2**64
             home = "test" if share < 0.10 else "validation" if share < 0.13 else "train"
-            if home == part:
-                chosen.append((first, second))
-    pairs = np.array(chosen)  # [pairs, 2]
+            if home == split:
+                split_pairs.append((first, second))
+    pairs = np.array(split_pairs)  # [pairs, 2]
     pairs.flags.writeable = False
     return pairs
 
 
-def _unique_scenes(part: str) -> np.ndarray:
+def _unique_scenes(split: str) -> np.ndarray:
     """Returns the canonical scenes of a part: [scenes, 5], kinds (2), sizes (2) and relation."""
     scenes = set()
-    for first, second in pairs_of(part).tolist():
+    for first, second in pairs_of(split).tolist():
         for a, b in ((first, second), (second, first)):
             for sizes in range(4):
                 scenes.update((a, b, sizes // 2, sizes % 2, relation) for relation in (0, 2))
@@ -56,10 +56,10 @@ def _label_pairs(label: str) -> list[np.ndarray]:
         return kinds % len(COLOURS) if label == "colour" else kinds // len(COLOURS)
 
     groups = []
-    for number in range(len(COLOURS if label == "colour" else SHAPES)):
-        for part in ("test", "train"):
-            pairs = pairs_of(part)
-            pairs = pairs[(value(pairs) == number).all(1)]  # [pairs, 2]
+    for class_index in range(len(COLOURS if label == "colour" else SHAPES)):
+        for split in ("test", "train"):
+            pairs = pairs_of(split)
+            pairs = pairs[(value(pairs) == class_index).all(1)]  # [pairs, 2]
             if len(pairs):
                 groups.append(pairs)
                 break
@@ -89,7 +89,7 @@ def draw_parameters(split: str, count: int, seed: int) -> tuple[np.ndarray, np.n
     view of the first caption.
     """
     draws = _uniform(split, seed, count, 19)  # [count, 19]
-    own, rest = draws[:, :5], draws[:, 5:]
+    object_draws, other_draws = draws[:, :5], draws[:, 5:]
     if split in ("test", "validation"):
         scenes = _unique_scenes(split)  # [scenes, 5]
         if count > len(scenes):
@@ -98,22 +98,23 @@ def draw_parameters(split: str, count: int, seed: int) -> tuple[np.ndarray, np.n
             )
         key = np.array([seed, 16 + stream_of(split)], np.uint64)
         order = np.random.Generator(np.random.Philox(key=key)).permutation(len(scenes))
-        chosen = scenes[order[:count]]  # [count, 5]
-        swap = own[:, 0] < 0.5  # half of them start from the right or lower object
-        swapped = chosen[:, [1, 0, 3, 2, 4]] + np.array([0, 0, 0, 0, 1])
-        return np.where(swap[:, None], swapped, chosen), rest
+        selected = scenes[order[:count]]  # [count, 5]
+        swap = object_draws[:, 0] < 0.5  # half of them start from the right or lower object
+        swapped = selected[:, [1, 0, 3, 2, 4]] + np.array([0, 0, 0, 0, 1])
+        return np.where(swap[:, None], swapped, selected), other_draws
     if split == "train":
         pairs = pairs_of("train")
-        kinds = pairs[(own[:, 0] * len(pairs)).astype(np.int64)]  # [count, 2]
+        kinds = pairs[(object_draws[:, 0] * len(pairs)).astype(np.int64)]  # [count, 2]
     else:
         groups = _label_pairs(LABELS[split][0])
         kinds = np.stack(
             [
-                groups[i % len(groups)][int(own[i, 0] * len(groups[i % len(groups)]))]
+                groups[i % len(groups)][int(object_draws[i, 0] * len(groups[i % len(groups)]))]
                 for i in range(count)
             ]
         )  # [count, 2]
-    swap = own[:, 1] < 0.5
+    swap = object_draws[:, 1] < 0.5
     kinds = np.where(swap[:, None], kinds[:, ::-1], kinds)
-    others = (own[:, 2:5] * np.array([2, 2, 4])).astype(np.int64)  # [count, 3]
-    return np.concatenate([kinds, others], axis=1), rest  # [count, 5], [count, 14]
+    sizes_and_relation = (object_draws[:, 2:5] * np.array([2, 2, 4])).astype(np.int64)  # [count, 3]
+    scenes = np.concatenate([kinds, sizes_and_relation], axis=1)  # [count, 5]
+    return scenes, other_draws  # [count, 5], [count, 14]

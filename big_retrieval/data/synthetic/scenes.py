@@ -145,13 +145,13 @@ class SceneRecords(RecordSource):
     def __getitem__(self, index: int) -> Record:
         self.check_index(index)
         objects = self._drawn(index)
-        kind = int(self._floats[index][0] * len(shapes.BACKGROUNDS))
+        background = int(self._floats[index][0] * len(shapes.BACKGROUNDS))
         record: Record = {
-            "image": shapes.draw(self.size, kind, objects, self._noise(index)),
+            "image": shapes.draw_scene(self.size, background, objects, self._noise(index)),
             "captions": self._captions(index),
             "id": f"{self.name}-{index:06d}",
             "relation": int(self._objects[index][4]),
-            "background": kind,
+            "background": background,
         }
         for prefix, (shape, colour, extent, _, _) in zip(("first", "second"), objects, strict=True):
             record[f"{prefix}_shape"], record[f"{prefix}_colour"] = shape, colour
@@ -166,8 +166,8 @@ class SceneRecords(RecordSource):
         first, second, first_size, second_size, relation = self._objects[index].tolist()
         places = _places(relation, self._floats[index][1:5].tolist())
         return [
-            (number // len(COLOURS), number % len(COLOURS), extent, x, y)
-            for number, extent, (x, y) in zip(
+            (kind // len(COLOURS), kind % len(COLOURS), extent, x, y)
+            for kind, extent, (x, y) in zip(
                 (first, second), (first_size, second_size), places, strict=True
             )
         ]
@@ -202,8 +202,8 @@ class SceneRecords(RecordSource):
         draws = self._floats[index]
         texts = []
         order = np.argsort(draws[5 : 5 + len(TEMPLATES)])[:CAPTIONS].tolist()
-        for place, template in enumerate(order):
-            a, b, seen = views[(place + int(draws[13] * 2)) % 2]
+        for position, template in enumerate(order):
+            a, b, seen = views[(position + int(draws[13] * 2)) % 2]
             texts.append(TEMPLATES[template].format(a=a, b=b, relation=RELATIONS[seen]))
         return tuple(texts)
 

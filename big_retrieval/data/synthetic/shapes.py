@@ -115,7 +115,7 @@ def place(size: int, drawn: Object) -> tuple[tuple[slice, slice], Array]:
     row, column = int(y * size), int(x * size)
     top, left = max(0, row - reach), max(0, column - reach)
     where = slice(top, min(size, row + reach + 1)), slice(left, min(size, column + reach + 1))
-    rows, columns = (part.stop - part.start for part in where)
+    rows, columns = (extent_slice.stop - extent_slice.start for extent_slice in where)
     skip_y, skip_x = top - (row - reach), left - (column - reach)
     return where, picture[skip_y : skip_y + rows, skip_x : skip_x + columns]
 
@@ -128,7 +128,7 @@ def cover(size: int, drawn: Object) -> Array:
     return out
 
 
-def draw(size: int, kind: int, objects: Sequence[Object], rng: np.random.Generator) -> Array:
+def draw_scene(size: int, kind: int, objects: Sequence[Object], rng: np.random.Generator) -> Array:
     """Draws a scene.
 
     Args:
@@ -142,8 +142,8 @@ def draw(size: int, kind: int, objects: Sequence[Object], rng: np.random.Generat
     paints = np.array(list(COLOURS.values()), np.float32)
     for drawn in objects:
         where, alpha = place(size, drawn)
-        part = canvas[where]  # [<=K, <=K, 3]
-        part += alpha * (paints[drawn[1]] - part)
+        covered = canvas[where]  # [<=K, <=K, 3]
+        covered += alpha * (paints[drawn[1]] - covered)
     noise = np.frombuffer(rng.bytes(canvas.size), np.uint8).reshape(canvas.shape)
     canvas += _noise_table()[noise]
     np.clip(canvas, 0, 255, out=canvas)

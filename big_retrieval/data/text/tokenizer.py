@@ -78,15 +78,15 @@ class FixedLengthTokenizer:
     def special_ids(self) -> frozenset[int]:
         """Ids that are not a piece of a text: padding, starts, ends, masks."""
         added = self._inner.get_added_tokens_decoder().items()
-        special = {number for number, token in added if token.special}
-        standalone = {number for number in self._standalone.values() if number is not None}
+        special = {token_id for token_id, token in added if token.special}
+        standalone = {token_id for token_id in self._standalone.values() if token_id is not None}
         padding = {self.pad_id} if self.id_to_token(self.pad_id) in _PAD_NAMES else set()
         return frozenset(special | standalone | padding | {*self._before, *self._after})
 
     @functools.cached_property
     def special_tokens(self) -> frozenset[str]:
         """Strings of `special_ids`."""
-        return frozenset(self.id_to_token(number) for number in self.special_ids)
+        return frozenset(self.id_to_token(token_id) for token_id in self.special_ids)
 
     @functools.cached_property
     def unknown_token(self) -> str:
@@ -95,10 +95,10 @@ class FixedLengthTokenizer:
         CLIP's files name the end token as the unknown token.
         """
         name = getattr(self._inner.model, "unk_token", None)
-        number = None if name is None else self._inner.token_to_id(name)
-        if name is None or number is None or number in (*self._before, *self._after):
+        token_id = None if name is None else self._inner.token_to_id(name)
+        if name is None or token_id is None or token_id in (*self._before, *self._after):
             return ""
-        return name if self._bodies([self.joined([name])]) == [[number]] else ""
+        return name if self._bodies([self.joined([name])]) == [[token_id]] else ""
 
     def frame(self) -> dict[str, Any]:
         """Returns ids around texts: `start`, `end`, `between` (title and text), `pad` and `stop`.
@@ -123,11 +123,11 @@ class FixedLengthTokenizer:
         """Joins results of `words` and unknown tokens to a text."""
         return join_words(words) if self.clean == "words" else " ".join(words)
 
-    def id_to_token(self, number: int) -> str:
+    def id_to_token(self, token_id: int) -> str:
         """Returns the string of an id; raises an IndexError if it is out of range."""
-        token = self._inner.id_to_token(number) if number >= 0 else None
+        token = self._inner.id_to_token(token_id) if token_id >= 0 else None
         if token is None:
-            raise IndexError(f"The vocabulary has ids 0 to {self.vocab_size - 1}, not {number}.")
+            raise IndexError(f"The vocabulary has ids 0 to {self.vocab_size - 1}, not {token_id}.")
         return token
 
     def encode(
@@ -192,11 +192,11 @@ class FixedLengthTokenizer:
         try:
             encoded = self._inner.encode_batch_fast(parts, add_special_tokens=False)
         except TypeError:  # half of a surrogate pair, from broken JSON escapes
-            clean = [part.encode("utf-8", "replace").decode() for part in parts]
+            clean = [piece.encode("utf-8", "replace").decode() for piece in parts]
             encoded = self._inner.encode_batch_fast(clean, add_special_tokens=False)
         bodies: list[list[int]] = [[] for _ in texts]
-        for part, row, encoding in zip(parts, owners, encoded, strict=True):
-            special = self._standalone.get(part)
+        for piece, row, encoding in zip(parts, owners, encoded, strict=True):
+            special = self._standalone.get(piece)
             bodies[row] += encoding.ids if special is None else [special]
         return bodies
 
@@ -213,7 +213,7 @@ class FixedLengthTokenizer:
         }
         content["added_tokens"] += [
             {
-                "id": number,
+                "id": token_id,
                 "content": name,
                 "single_word": True,  # marks them for `from_json`; other readers act similarly
                 "lstrip": False,
@@ -221,7 +221,7 @@ class FixedLengthTokenizer:
                 "normalized": False,
                 "special": True,
             }
-            for name, number in self._standalone.items()
+            for name, token_id in self._standalone.items()
         ]
         if self.clean:
             content["normalizer"]["clean"] = self.clean  # other readers ignore this key
@@ -251,7 +251,7 @@ class FixedLengthTokenizer:
             raise UserError(f"This is not the content of a tokenizer.json ({error}).") from error
         if pad_id is None:
             named = [inner.token_to_id(name) for name in _PAD_NAMES]
-            fallback = next((number for number in named if number is not None), 0)
+            fallback = next((token_id for token_id in named if token_id is not None), 0)
             pad_id = padding.get("pad_id", fallback)
             if not isinstance(pad_id, int) or pad_id < 0 or inner.id_to_token(pad_id) is None:
                 raise UserError(

@@ -36,7 +36,7 @@ def wordpiece_tokenizer(vocab: Sequence[str], *, lowercase: bool = True) -> Fixe
     Raises:
       UserError: a special token is missing, or an entry occurs twice.
     """
-    ids = {token: number for number, token in enumerate(vocab)}
+    ids = {token: index for index, token in enumerate(vocab)}
     for special in SPECIALS[:4]:
         if special not in ids:
             raise UserError(f"The WordPiece vocabulary has no {special}; it is not one of BERT's.")
@@ -74,7 +74,7 @@ def clip_tokenizer(path: str | os.PathLike[str], merges: int = CLIP_MERGES) -> F
         raise UserError(f"{path} has {len(pairs)} merges, CLIP's file has {merges}.")
     letters = _byte_letters()
     entries = [*letters, *(letter + "</w>" for letter in letters), *map("".join, pairs)]
-    ids = {token: number for number, token in enumerate([*entries, CLIP_START, CLIP_END])}
+    ids = {token: index for index, token in enumerate([*entries, CLIP_START, CLIP_END])}
     try:
         model = models.BPE(ids, pairs, unk_token=CLIP_END, end_of_word_suffix="</w>")
     except Exception as error:  # the tokenizers package raises plain Exception
@@ -104,46 +104,47 @@ def clip_tokenizer(path: str | os.PathLike[str], merges: int = CLIP_MERGES) -> F
 def _byte_letters() -> list[str]:
     """Returns the letters of the bytes in the order of CLIP's ids: printable bytes first."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = 256 - len(printable)
-    return [chr(byte) for byte in printable] + [chr(256 + place) for place in range(others)]
+    count = 256 - len(printable)
+    return [chr(byte) for byte in printable] + [chr(256 + index) for index in range(count)]
 
 
-def load_tokenizer(kind: str, path: str) -> FixedLengthTokenizer:
+def load_tokenizer(tokenizer_type: str, path: str) -> FixedLengthTokenizer:
     """Loads the tokenizer of a file, a folder or a name on the hub.
 
     Args:
-      kind: "wordpiece", "clip", "words" (a run's `tokenizer.json`) or "auto" (by the file).
+      tokenizer_type: "wordpiece", "clip", "words" (a run's `tokenizer.json`) or "auto" (by
+        the file).
       path: a `vocab.txt`, `tokenizer.json` or merges file (`.txt.gz`); a folder with
         `tokenizer.json` or `vocab.txt`; or a name on the hub.
     """
-    place = Path(path)
-    if place.exists():
-        check_regular(place, folders=True)
-    if kind == "words" and not (place.is_file() and place.suffix == ".json"):
+    file = Path(path)
+    if file.exists():
+        check_regular(file, folders=True)
+    if tokenizer_type == "words" and not (file.is_file() and file.suffix == ".json"):
         raise UserError(
             f"config.tokenizer.path is {path}, but a tokenizer of the type 'words' is the "
             "tokenizer.json of a run; give such a file, or '' to learn the words from the captions."
         )
-    if place.is_file():
-        return _load_file(kind, place)
-    if not place.is_dir():
-        if place.suffix in (".txt", ".json", ".gz") or place.is_absolute():
-            raise UserError(f"config.tokenizer.path: there is no file or folder {place}.")
+    if file.is_file():
+        return _load_file(tokenizer_type, file)
+    if not file.is_dir():
+        if file.suffix in (".txt", ".json", ".gz") or file.is_absolute():
+            raise UserError(f"config.tokenizer.path: there is no file or folder {file}.")
         return _load_hub(path)
     names = {"wordpiece": ("vocab.txt", "tokenizer.json"), "clip": ("tokenizer.json",)}
-    for name in names.get(kind, ("tokenizer.json", "vocab.txt")):
-        if (place / name).is_file():
-            return _load_file(kind, place / name)
+    for name in names.get(tokenizer_type, ("tokenizer.json", "vocab.txt")):
+        if (file / name).is_file():
+            return _load_file(tokenizer_type, file / name)
     raise UserError(
-        f"config.tokenizer.path {place} has no tokenizer.json or vocab.txt. Save the tokenizer "
+        f"config.tokenizer.path {file} has no tokenizer.json or vocab.txt. Save the tokenizer "
         "again with transformers' `save_pretrained`, which writes tokenizer.json."
     )
 
 
-def _load_file(kind: str, path: Path) -> FixedLengthTokenizer:
+def _load_file(tokenizer_type: str, path: Path) -> FixedLengthTokenizer:
     if path.suffix == ".json":
         return FixedLengthTokenizer.load(path)
-    if kind == "clip" or (kind == "auto" and path.suffix == ".gz"):
+    if tokenizer_type == "clip" or (tokenizer_type == "auto" and path.suffix == ".gz"):
         return clip_tokenizer(path)
     lines = [line.rstrip("\r") for line in _read(path).split("\n")]
     settings = path.with_name("tokenizer_config.json")

@@ -114,10 +114,10 @@ class _Words:
         self._pairs: defaultdict[str, int] = defaultdict(int)
         # Words that have, or had, each pair; an array takes 4 bytes per word.
         self._homes: defaultdict[str, array] = defaultdict(lambda: array("I"))
-        for place, (word, count) in enumerate(zip(words, counts, strict=True)):
+        for index, (word, count) in enumerate(zip(words, counts, strict=True)):
             for pair in map(str.__add__, word, word[1:]):
                 self._pairs[pair] += count
-                self._homes[pair].append(place)
+                self._homes[pair].append(index)
         # Counts in the heap may be too large, because pairs get rarer, but never too small.
         self._heap: list[tuple[int, str, str, str]] = []
         for pair in self._pairs:
@@ -149,20 +149,20 @@ class _Words:
         pairs, homes, counts, words = self._pairs, self._homes, self._counts, self._words
         left, right = pair
         added: defaultdict[str, int] = defaultdict(int)
-        for place in homes.pop(pair):
-            parts, count = words[place].split(pair), counts[place]
+        for word_index in homes.pop(pair):
+            parts, count = words[word_index].split(pair), counts[word_index]
             for index, (before, after) in enumerate(pairwise(parts)):
                 if before or index:
                     pairs[(before[-1] if before else right) + left] -= count
                     new = (before[-1] if before else piece) + piece
                     added[new] += count
-                    homes[new].append(place)
+                    homes[new].append(word_index)
                 if after:
                     pairs[right + after[0]] -= count
                     new = piece + after[0]
                     added[new] += count
-                    homes[new].append(place)
-            words[place] = piece.join(parts)
+                    homes[new].append(word_index)
+            words[word_index] = piece.join(parts)
         del pairs[pair]
         for new, count in added.items():
             pairs[new] += count

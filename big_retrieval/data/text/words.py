@@ -25,7 +25,7 @@ def learn_words(texts: Iterable[str], threshold: int = 0) -> list[str]:
 
 def words_tokenizer(vocab: Sequence[str]) -> FixedLengthTokenizer:
     """Returns the tokenizer of a `learn_words` vocabulary: <start> words <end>, or <unk>."""
-    ids = {word: number for number, word in enumerate(vocab)}
+    ids = {word: index for index, word in enumerate(vocab)}
     inner = tokenizers.Tokenizer(models.WordLevel(ids, unk_token=UNKNOWN))
     inner.normalizer = normalizers.Sequence([])  # type: ignore[assignment]
     inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()  # type: ignore[assignment]
