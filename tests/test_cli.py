@@ -2,6 +2,7 @@
 
 import gc
 import json
+import pickle
 import shutil
 import signal
 import subprocess
@@ -84,6 +85,7 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
     ([QUICK, "--config.optimizer.lr=nan"], ["config.optimizer.lr is nan", "finite"]),
     ([QUICK, "--config.towers.image.scan=maybe"], ["config.towers.image.scan", "True or False"]),
     ([QUICK, "--noconfig.batch_size"], ["config.batch_size is not a True or False"]),
+    ([QUICK, "--noconfig.report=True"], ["--no takes no value", "--config.report=VALUE"]),
     ([QUICK, "--config.fields.image.mean=('a',1,2)"], ["config.fields.image.mean[0] is 'a'"]),
     ([QUICK, "--config.fields.image.crop_scale=(1,2,3)"], ["crop_scale", "2 elements"]),
     ([QUICK, "--config.evals.test.recall_at=(1,'x')"], ["config.evals.test.recall_at[1]"]),
@@ -287,6 +289,33 @@ def test_config_file_errors_name_the_line(tmp_path: Path, content: bytes, words:
     for word in words:
         assert word in text
     assert not (tmp_path / "run").exists()
+
+
+PART = """from __future__ import annotations
+from dataclasses import dataclass
+from typing import Literal
+from big_retrieval import config
+from big_retrieval.config import recipe
+
+@config.register("source")
+@dataclass(frozen=True)
+class Drawn(config.Scenes):
+    type: Literal["drawn"] = "drawn"
+
+def get_config(arg=""):
+    c = recipe.small()
+    c.data = recipe.entry(Drawn())
+    return c
+"""
+
+
+def test_parts_of_a_config_file_are_pickled_for_data_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(registry._parts, "source", dict(registry._parts["source"]))
+    (tmp_path / "drawn.py").write_text(PART)
+    data = options(f"--config={tmp_path / 'drawn.py'}").load_config().data
+    assert pickle.loads(pickle.dumps(data)) == data
 
 
 # ---- Run folders

@@ -2,13 +2,13 @@
 
 import difflib
 import logging
-import runpy
 import sys
 import sysconfig
 import traceback
+import types
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import ml_collections
 
@@ -82,10 +82,10 @@ def run_config_file(text: str, keys: Collection[str] = ()) -> ml_collections.Con
     can_import_configs(path)
     try:
         with command_line(keys):
-            namespace = runpy.run_path(name, run_name="config_file")
-            if "get_config" not in namespace:
+            module = _execute(path)
+            if not hasattr(module, "get_config"):
                 raise UserError(f"{name} has no function get_config(arg).")
-            config = namespace["get_config"](*([argument] if colon else ()))
+            config = module.get_config(*([argument] if colon else ()))
     except Exception as error:
         raise UserError(mistake_in(name, error)) from error
     if not isinstance(config, ml_collections.ConfigDict):
@@ -94,6 +94,15 @@ def run_config_file(text: str, keys: Collection[str] = ()) -> ml_collections.Con
             "c = recipe.base() and end with return c."
         )
     return config.lock()
+
+
+def _execute(path: Path) -> Any:
+    """Runs a file as a module in `sys.modules`: annotations and pickles of its parts need it."""
+    module = types.ModuleType(f"config_{path.stem}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module
+    exec(compile(path.read_bytes(), path, "exec"), vars(module))
+    return module
 
 
 def can_import_configs(path: Path) -> None:

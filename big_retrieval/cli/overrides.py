@@ -49,6 +49,8 @@ def parse_overrides(arguments: Sequence[str]) -> list[Override]:
     overrides: list[Override] = []
     for arg in arguments:
         match = re.fullmatch(r"--?(no)?config\.([^=]+)(?:=(.*))?", arg, re.DOTALL)
+        if match and match[1] and match[3] is not None:
+            raise UserError(f"{arg}: --no takes no value. Use --config.{match[2]}=VALUE.")
         if match:
             overrides.append(Override(match[2], match[3], bool(match[1])))
         elif overrides and overrides[-1].text is None and not overrides[-1].is_negated:
