@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
@@ -55,17 +55,21 @@ def runlocal(c: Editable, keep_data: bool | None = None) -> Editable:
     full = schema.parse(Config, c)
     c.unlock()
     _shorten(c)
-    small = _shrunk(schema.parse(Config, c), keep_data)
+    keep, named = _kept(full, keep_data)
+    small = _shrunk(schema.parse(Config, c), keep, named)
     for key, value in schema.to_config_dict(small).items():
         c[key] = value
-    if full.data.generated:  # evaluators of other generated scenes replace the config's
-        files = {name: x for name, x in full.evals.items() if x.data and not x.data.generated}
-        full = replace(full, best_metric="", evals=files)
+    reason = "its data are generated unless the command line sets --config.data.path"
+    if full.data.generated and not keep:  # other generated scenes replace these evaluators
+        files = {k: x for k, x in full.evals.items() if x.data and not x.data.generated}
+        same = {k: x for k, x in full.evals.items() if k in small.evals}
+        full = replace(full, best_metric="", evals=files | same)
+    if keep:
+        reason = "the command line sets the data"
+        for name in sorted(full.evals.keys() - small.evals.keys())[:1]:
+            reason += f" without --config.evals.{name}.data.path"
     if lost := list(_lost(schema.to_plain(full), schema.to_plain(small), "config")):
-        log.info(
-            f":runlocal leaves out {', '.join(lost)}: its towers are small, and its data are "
-            "generated unless the command line sets --config.data.path"
-        )
+        log.info(f":runlocal leaves out {', '.join(lost)}: its towers are small, and {reason}")
     return c
 
 
@@ -107,11 +111,16 @@ def _lost(old: Any, new: Any, path: str) -> Iterator[str]:
         yield path
 
 
-def _shrunk(c: Config, keep_data: bool | None) -> Config:
-    keep, keys = ARGUMENT in _given.get() if keep_data is None else keep_data, _file_keys()
-    named = {key.split(".")[1] for key in keys if key.startswith("evals.")} & set(c.evals)
-    named = set(c.evals) if keep else named
-    keep = keep or any(key.startswith("data.") for key in keys)
+def _kept(c: Config, keep_data: bool | None) -> tuple[bool, set[str]]:
+    """Returns whether the data stay, and the evaluators that stay because of the command line."""
+    keys = _file_keys()
+    if ARGUMENT in _given.get() if keep_data is None else keep_data:
+        return True, set(c.evals)
+    named = {key.split(".")[1] for key in keys if key.startswith("evals.")}
+    return any(key.startswith("data.") for key in keys), named & set(c.evals)
+
+
+def _shrunk(c: Config, keep: bool, named: Collection[str]) -> Config:
     data = c.data if keep else c.data.runlocal()
     generated = data.generated and not keep
     texts_alone = _first(c.fields, "document", "text") and not _first(c.fields, modality="image")

@@ -32,6 +32,7 @@ def test_runlocal_keeps_data_and_evaluators_of_the_command_line(said: list[str])
     assert (c.data, dict(c.evals)) == (full.data, {})
     (line,) = [x for x in said if "leaves out" in x]
     assert all(f"config.evals.{name}" in line for name in full.evals)
+    assert "sets the data without --config.evals.coco.data.path" in line
     name = next(iter(full.evals))
     c = shrunk("clip_b16", "data.path", f"evals.{name}.data.path")
     assert dict(c.evals) == {name: full.evals[name]}
@@ -83,6 +84,13 @@ def test_runlocal_logs_what_it_leaves_out(said: list[str]) -> None:
     recipe.runlocal(c, keep_data=False)
     for key in ("best_metric", "fields.text.title", "init.image", "data", "evals.test.data"):
         assert f" config.{key}" in said[-1]
+
+
+def test_runlocal_names_generated_evaluators_that_it_leaves_out(said: list[str]) -> None:
+    shrunk("quickstart", "data.type", "data.path")
+    assert "config.evals.test, " in said[-1]
+    shrunk("scenes_oblique")
+    assert " config.evals.in_domain.data: " in said[-1]
 
 
 def test_runlocal_keeps_evaluators_of_other_types() -> None:
