@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from big_retrieval.data.build import EVALS, RULES, warn_of_other_evals
+from big_retrieval.data.build import EVALS, RULES, has_other_rules, warn_of_other_evals
 from big_retrieval.data.damage import record_at
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.fields.texts import source_texts
@@ -88,7 +88,17 @@ def check_content(folder: Path, saved: Mapping[str, str], now: Mapping[str, str]
     }
     name = next((name for name in contents if name in changed), min(changed))
     content = contents.get(name, f"content of config.fields.{name}.file (or of its texts)")
-    raise UserError(f"{folder} was trained with other {content}. Restore the files, {RESTART}")
+    raise UserError(f"{folder} was trained with other {content}. {remedy_for(saved)}")
+
+
+def remedy_for(saved: Mapping[str, str]) -> str:
+    """Returns how to continue a run whose rows differ from the `fingerprints` of a checkpoint."""
+    if has_other_rules(saved):
+        reason = (
+            "This version reads files by other rules than the version that wrote the checkpoint"
+        )
+        return f"{reason}. Resume with that version, {RESTART}"
+    return f"Restore the files, {RESTART}"
 
 
 def _some_texts(readers: Mapping[str, FieldReader], source: RecordSource) -> str:

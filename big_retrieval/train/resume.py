@@ -18,7 +18,7 @@ from big_retrieval.inference.fingerprint import versions
 from big_retrieval.inference.saved import read_config
 from big_retrieval.io.durable import make_folder, write_bytes
 from big_retrieval.io.manifest import read_meta, to_json
-from big_retrieval.train.data_fingerprint import RESTART, check_content
+from big_retrieval.train.data_fingerprint import RESTART, check_content, remedy_for
 
 log = logging.getLogger(__name__)
 RESTORE = "Copy config.json from the newest checkpoint, or use another --workdir."
@@ -151,7 +151,7 @@ def check_fits(folder: Path, config: Config, tokenizer: bytes, expected: Mapping
     if any(meta[key] != expected[key] for key in ("records", "next_records")):
         raise UserError(
             f"Cannot resume {folder} with other records: config.data had {meta['records']:,}, now "
-            f"{expected['records']:,}. Restore the files, {RESTART}"
+            f"{expected['records']:,}. {remedy_for(meta.get('beside', {}))}"
         )
     _warn_of_versions(meta)
     check_content(folder, meta.get("beside", {}), expected["beside"])

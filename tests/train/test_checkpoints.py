@@ -20,6 +20,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from big_retrieval.config import schema
+from big_retrieval.data.build import RULES
 from big_retrieval.errors import UserError
 from big_retrieval.io import manifest
 from big_retrieval.runtime import locks
@@ -309,6 +310,7 @@ def test_check_fits_accepts_changed_free_keys(
         ({"meta": {**META, "records": 99}}, "other records: config.data had 99, now 100"),
         ({"meta": {**META, "next_records": "cd"}}, "other records"),
         ({"prints": {ROWS: "other"}}, "other rows than config.data has now"),
+        ({"prints": {ROWS: "other", RULES: "0"}}, "by other rules than the version that wrote"),
         ({"prints": {TEXTS: "other"}}, "other texts than config.data has now"),
         ({"prints": {IMAGES: "other"}}, "other image files than config.data has now"),
         ({"prints": {"goal": "other"}}, "other content of config.fields.goal.file"),
