@@ -150,7 +150,7 @@ def examples(options: ExampleCommandOptions) -> None:
 
 def vocabulary(options: VocabularyOptions) -> None:
     if options.untrained != bool(options.config):
-        raise UserError("--untrained needs --config. Add both flags, or --run.")
+        raise UserError("--untrained and --config need each other. Add both flags, or --run.")
     only_one(options, "run", "untrained", required=True)
     _check_drawing(options.out)
     with options.owning_folder(options.out):

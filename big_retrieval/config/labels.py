@@ -57,14 +57,14 @@ class PairLabels:
                 "the column of the scores, or leave the weight 'constant'."
             )
         if (self.weight == "table") != bool(table):
+            remedy = "remove it, or set the weight to 'table'"
+            if not table:
+                remedy = "give it pairs such as ((1, 0.1), (100, 1))"
             state = "set" if table else "empty"
-            yield (
-                f"{key} is {state}, but config.labels.weight is {self.weight!r}; weight 'table' "
-                "needs pairs such as ((1, 0.1), (100, 1))."
-            )
+            yield f"{key} is {state}, but config.labels.weight is {self.weight!r}; {remedy}."
         for (before, _), (after, _) in itertools.pairwise(table):
             if not before < after:
-                yield f"{key} has the score {after:g} after {before:g}; order it by score."
+                yield f"{key} has the score {after:g} after {before:g}; order it, each score once."
         if not all(math.isfinite(score) and 0 <= weight < math.inf for score, weight in table):
             yield f"{key}: scores and weights must be finite, weights not < 0."
         # Weights are linear between entries, so scores reach the entry after the last one below.

@@ -243,7 +243,10 @@ class Optimizer:
         if self.rule.type == SAME:
             yield f"{PATH}.rule.type is {SAME!r}, which only groups can be; name a rule."
         if self.schedule.type == SAME:
-            yield f"{PATH}.schedule.type is {SAME!r}, which only groups can be; name a schedule."
+            yield (
+                f"{PATH}.schedule.type is {SAME!r}, which only groups and phases can be; name a "
+                "schedule."
+            )
         yield from self.rule.check(config, f"{PATH}.rule")
         for name, group in self.groups.items():
             yield from group.check(config, f"{PATH}.groups.{name}")

@@ -86,8 +86,8 @@ def spans(phases: Mapping[str, Phase], timeline: Timeline) -> tuple[Span, ...]:
     for before, name in itertools.pairwise(order):
         if starts[before] == starts[name]:
             raise UserError(
-                f"{PHASES}.{before} and {PHASES}.{name} both begin at step {starts[name]}. Phases "
-                "must not overlap."
+                f"{PHASES}.{before} and {PHASES}.{name} both begin at step {starts[name]}. Start "
+                "one of them later."
             )
     for name in order:
         if starts[name] >= timeline.total_steps:

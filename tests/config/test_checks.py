@@ -212,8 +212,10 @@ def test_mesh_shape(mesh: dict[str, int], devices: int, batch: int, expected: An
 
 
 def test_mesh_shape_divides_microbatches() -> None:
-    with user_error("config.microbatch 4"):
+    with user_error("config.microbatch 4", "; 8 would"):
         mesh_shape(tiny(microbatch=4), 8)
+    with user_error("config.microbatch 6", "; 4 would"):  # 8 does not divide the batch of 12
+        mesh_shape(tiny(batch_size=12, microbatch=6), 4)
     assert mesh_shape(tiny(microbatch=8), 8) == (8, 1, 1)
 
 

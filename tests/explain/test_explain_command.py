@@ -57,7 +57,7 @@ def test_vocabulary_of_untrained_model() -> None:
         (["--run=x", "--text=a", "--mode=bag"], "compares a query with a document"),
         (["examples", "--run=x", "--data=data"], "--out is missing"),
         (["examples", "--run=x", "--data=data", f"--out={__file__}"], "is a file. Use a folder"),
-        (["vocabulary", "--data=data", "--untrained"], "--untrained needs --config"),
+        (["vocabulary", "--data=data", "--untrained"], "--untrained and --config need each other"),
         (["--run=x", "--untrained"], "flag 'untrained'"),
         (["--run=x", "paint"], "Not a flag: 'paint'"),
     ],

@@ -66,7 +66,10 @@ def mesh_shape(config: Config, devices: int) -> tuple[int, int, int]:
     for key in ("batch_size", "microbatch"):
         size = getattr(config, key)
         if size is not None and size % rows:
-            near = max(rows, round(size / rows) * rows)
+            sizes_that_fit = [max(rows, round(size / rows) * rows)]
+            if key == "microbatch":  # the batch is a multiple of rows, and of the microbatch
+                sizes_that_fit = [x for x in _divisors(config.batch_size) if x % rows == 0]
+            near = min(sizes_that_fit, key=lambda x: abs(x - size))
             raise UserError(
                 f"config.{key} {size} does not divide over the mesh's {rows} groups of rows "
                 f"(data {sizes['data']} x fsdp {sizes['fsdp']}); {near} would."
@@ -94,12 +97,15 @@ def _length(c: Config) -> Iterator[str]:
 def _slices(c: Config) -> Iterator[str]:
     size = c.microbatch
     if size is not None and c.batch_size % size:
-        divisors = (d for d in range(1, c.batch_size + 1) if c.batch_size % d == 0)
-        near = min(divisors, key=lambda d: abs(d - size))
+        near = min(_divisors(c.batch_size), key=lambda d: abs(d - size))
         yield (
             f"config.microbatch {size} does not divide config.batch_size {c.batch_size}; "
             f"{near} would."
         )
+
+
+def _divisors(number: int) -> list[int]:
+    return [d for d in range(1, number + 1) if number % d == 0]
 
 
 def _init(c: Config) -> Iterator[str]:
