@@ -22,6 +22,7 @@ from big_retrieval.evals.ranks import DocumentScorer
 from big_retrieval.evals.rouge import RougeL
 from big_retrieval.io.handles import MappedFile
 from big_retrieval.io.regular import check_regular
+from big_retrieval.io.space import reason
 
 log = logging.getLogger(__name__)
 ROUGE = "rougeL"  # relevance without a file
@@ -107,7 +108,8 @@ class CaptionNdcg(Evaluator):
             if not ((block >= 0) & (block < np.inf)).all():
                 raise UserError(
                     "config.evals.<name>.relevance: a relevance of the captions "
-                    f"{start:,} to {start + len(block) - 1:,} is negative or not finite."
+                    f"{start:,} to {start + len(block) - 1:,} is negative or not finite. "
+                    "Recreate the file."
                 )
             gains = np.exp2(np.asarray(block, np.float64)) - 1  # [b, N]
             encoded = gains[:, records]  # [b, encoded images]
@@ -175,7 +177,7 @@ def open_relevance(file: str, shape: tuple[int, int]) -> np.ndarray:
             table = table.reshape(shape) if table.size == math.prod(shape) else table
     except (OSError, ValueError, EOFError) as error:
         raise UserError(
-            f"Cannot read the relevance {file}: {error}. Name another file in "
+            f"Cannot read the relevance {file}: {reason(error)}. Name another file in "
             f"config.evals.<name>.relevance, or {ROUGE!r}."
         ) from None
     if table.shape != shape or table.dtype.kind != "f":

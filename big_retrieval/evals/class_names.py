@@ -17,6 +17,7 @@ import numpy as np
 from big_retrieval.data.text.normalize import normalize_text
 from big_retrieval.errors import UserError
 from big_retrieval.io.regular import read_text
+from big_retrieval.io.space import reason
 
 log = logging.getLogger(__name__)
 KEYS = {"classes": ("classes",), "prompts": ("prompts", "templates")}
@@ -47,8 +48,8 @@ def read_names(text: str, path: str) -> ListedClasses:
         content: Any = json.loads(read_text(name))
     except (OSError, ValueError) as error:
         raise UserError(
-            f"{path}: {name} is not readable JSON: {error}. Write a file such as {FORM}, or set "
-            f"{path.removesuffix('.file')}.classes and .prompts."
+            f"{path}: {name} is not readable JSON ({reason(error)}). Write a file such as {FORM}, "
+            f"or set {path.removesuffix('.file')}.classes and .prompts."
         ) from None
     for key in filter(None, keys.split("/")):
         if not isinstance(content, dict) or key not in content:

@@ -142,6 +142,8 @@ def values_of_folders(a: Path, b: Path) -> Pairs:
 def _tables(path: Path) -> dict[str, Path]:
     files = {file.parent.name: file for file in sorted((path / FOLDER).glob(f"*/{QUERIES}"))}
     if not files:
+        if not path.exists():
+            raise UserError(f"No folder {path}. Give two folders, or two run files and --qrels.")
         raise UserError(
             f"{path} has no {FOLDER}/<evaluator>/{QUERIES}. Write the values with `big-retrieval "
             "evaluate --rankings` and --run=FOLDER or --out=FOLDER. For run files, add --qrels."

@@ -21,6 +21,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.evals.graded import graded_metrics, mean_metrics
 from big_retrieval.evals.rankings import Rankings
 from big_retrieval.io.regular import read_text
+from big_retrieval.io.space import reason
 
 if TYPE_CHECKING:
     from big_retrieval.evals.ranking import Ranking
@@ -51,9 +52,15 @@ class JudgedQueries:
     def asked(self) -> np.ndarray:
         """Indices of the queries to search for, ascending, [q]."""
         indices = select_queries(self.part, len(self.source.queries))
-        if not self.part.query_file:
-            return indices
-        return np.intersect1d(indices, queries_of_file(self.part.query_file, self.source.queries))
+        if self.part.query_file:
+            named = queries_of_file(self.part.query_file, self.source.queries)
+            indices = np.intersect1d(indices, named)
+        if not len(indices):
+            raise UserError(
+                f"config.evals.<name>.queries={self.part.queries!r} selects no query of the data "
+                "or of query_file. Change queries, dev_share or query_file."
+            )
+        return indices
 
     @cached_property
     def same_id(self) -> np.ndarray:
@@ -154,7 +161,7 @@ def queries_of_file(file: str, queries: RecordSource) -> np.ndarray:
     try:
         content = json.loads(read_text(file))
     except (OSError, ValueError) as error:
-        raise UserError(f"Cannot read {file} as JSON: {error}.") from None
+        raise UserError(f"Cannot read {file} as JSON: {reason(error)}.") from None
     if not isinstance(content, dict) or not content:
         raise UserError(f"{file} must contain a JSON object whose keys are query ids.")
     read_ids: Any = getattr(queries, "ids", None)

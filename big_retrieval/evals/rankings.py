@@ -26,6 +26,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.evals.trec import RunWriter
 from big_retrieval.io.durable import write_bytes
 from big_retrieval.io.regular import check_regular
+from big_retrieval.io.space import reason
 from big_retrieval.runtime.extras import Extras
 
 if TYPE_CHECKING:
@@ -145,7 +146,9 @@ def read_values(path: Path) -> tuple[list[str], dict[str, np.ndarray]]:
             header, *rows = csv.reader(file)
         table = np.array([row[1:] for row in rows], np.float64).reshape(len(rows), -1)
     except (OSError, ValueError) as error:
-        raise UserError(f"Cannot read {path} as a table of values by query: {error}.") from None
+        raise UserError(
+            f"Cannot read {path} as a table of values by query: {reason(error)}."
+        ) from None
     if header[:1] != ["query"] or table.shape[1] != len(header) - 1 or not rows:
         raise UserError(f"{path}: a table of values by query needs a column 'query' first.")
     ids = [row[0] for row in rows]

@@ -27,6 +27,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.evals.graded import graded_metrics, order
 from big_retrieval.io.durable import publish
 from big_retrieval.io.regular import read_text
+from big_retrieval.io.space import reason
 
 log = logging.getLogger(__name__)
 TAG = "big_retrieval"
@@ -83,7 +84,7 @@ def read_run(path: str | Path) -> Run:
     try:
         lines = io.StringIO(read_text(path, "utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"Cannot read the run file {path}: {error}.") from None
+        raise UserError(f"Cannot read the run file {path}: {reason(error)}.") from None
     run: dict[str, dict[str, float]] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip(SPACE):
@@ -108,7 +109,10 @@ def read_run(path: str | Path) -> Run:
             )
         documents = run.setdefault(query, {})
         if document in documents:
-            raise UserError(f"{location}: duplicate document {document!r} for query {query!r}.")
+            raise UserError(
+                f"{location}: duplicate document {document!r} for query {query!r}. Remove one of "
+                "the two lines."
+            )
         documents[document] = score
     return {q: sorted(scores.items(), key=lambda pair: -pair[1]) for q, scores in run.items()}
 

@@ -60,11 +60,8 @@ def gradcam(
 def _only_field(config: Config, modality: str) -> str:
     fields = [name for name, field in config.encoded.items() if field.modality == modality]
     if len(fields) != 1:
-        names = ", ".join(fields) or "none"
-        raise UserError(
-            f"Grad-CAM needs one {modality} field; the model has: {names}. Name one by "
-            f"{modality}_field."
-        )
+        names = f"{', '.join(fields)}. Name one by {modality}_field" if fields else "none"
+        raise UserError(f"Grad-CAM needs one {modality} field; the model has: {names}.")
     return fields[0]
 
 

@@ -142,6 +142,6 @@ def choose_field(
     if not lexical:
         raise UserError("The model has no lexical head, so no words.")
     if not fields or (name is not None and name not in fields):
-        label = "field" if name is None else f"field {name!r}"
-        raise UserError(f"The model has no lexical {modality} {label}. It has: {lexical}.")
+        label = " ".join(filter(None, (modality, "field", name and repr(name))))
+        raise UserError(f"The model has no lexical {label}. It has: {lexical}.")
     return name or next((field for field in fields if field != other), fields[0])

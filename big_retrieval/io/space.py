@@ -30,7 +30,7 @@ def reason(error: BaseException) -> str:
         return str(error).rstrip(".")
     if code := _code(error):
         return os.strerror(code)
-    first = str(error).strip().partition("\n")[0]
+    first = str(error).strip().partition("\n")[0].rstrip(".")
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 

@@ -11,6 +11,7 @@ from big_retrieval.data.sources import Record
 from big_retrieval.data.stores.store import Store
 from big_retrieval.errors import UserError
 from big_retrieval.io.handles import MappedFile
+from big_retrieval.io.space import reason
 
 
 def open_array(path: Path, dtype: Any, dims: int = 1) -> np.ndarray:
@@ -18,7 +19,9 @@ def open_array(path: Path, dtype: Any, dims: int = 1) -> np.ndarray:
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise UserError(f"Cannot read array {path}: {error}. Build the index again.") from None
+        raise UserError(
+            f"Cannot read array {path}: {reason(error)}. Build the index again."
+        ) from None
     if array.dtype != np.dtype(dtype) or array.ndim != dims:
         raise UserError(
             f"{path} has type {array.dtype} and {array.ndim} dimensions instead of "

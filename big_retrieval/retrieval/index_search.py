@@ -135,6 +135,8 @@ def open_searcher(
     index = open_index(folder, verify=verify)
     binary = index.about.bags
     mode = mode or ("binary" if binary else "parametric")
+    if mode != "parametric" and not isinstance(index, InvertedIndex):
+        raise UserError(f"--mode={mode} needs a lexical index, but {folder} is dense. Remove it.")
     if mode == "bag":
         if field and field != index.about.query_field:
             raise UserError(
@@ -155,8 +157,6 @@ def open_searcher(
 def _bag_searcher(index: "InvertedIndex | DenseIndex") -> IndexSearcher:
     """Opens a searcher by bags of words, which needs only the files of the index."""
     about = index.about
-    if not isinstance(index, InvertedIndex):
-        raise UserError(f"--mode=bag needs a lexical index, but {index.folder} is dense.")
     if not about.query_length:
         raise UserError(f"--mode=bag needs texts, but field {about.query_field!r} reads images.")
     words = BagOfWordsEncoder.load(index.folder)

@@ -130,7 +130,7 @@ def _join(paths: Mapping[IndexPart, Path], options: IndexOptions) -> None:
         try:
             parts.append((path, folders.open_folder(path, verify=True)))
         except UserError as error:
-            raise UserError(f"{error} Build it by --part={part}.") from None
+            raise UserError(f"{error} Add --part={part}.") from None
     first, about = parts[0]
     for path, _ in parts:
         _check_origin(path, folders.made_from(first) or {})

@@ -183,6 +183,11 @@ def test_bad_query_file_is_rejected(tmp_path: Path, content: str) -> None:
         evaluator(Preset(), with_ids(), query_file=str(file)).check()
 
 
+def test_no_selected_query_is_rejected() -> None:
+    with pytest.raises(UserError, match="queries='test' selects no query"):
+        evaluator(Preset(), queries="test", dev_share=0.99).check()
+
+
 def test_traffic() -> None:
     encoder = Preset()
     evaluators = {

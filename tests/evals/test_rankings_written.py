@@ -288,6 +288,7 @@ def test_compare_run_files(
     [
         (["a"], {}, "needs two systems"),
         (["a", "empty"], {}, "empty has no rankings/<evaluator>/queries.csv"),
+        (["a", "nowhere"], {}, "nowhere. Give two folders"),
         (["a", "image_text"], {}, "ranking-test and retrieval-test-text_to_image"),
         (["run", "a"], {"QRELS": Path("file")}, "a is a folder"),
         (["a", "other"], {}, "2 queries are in only one of the two, such as 'w' in"),

@@ -126,7 +126,7 @@ def test_complete_part_is_kept_and_damaged_part_rebuilt(
     damaged = one.folder(options.out) / "documents.npy"
     damaged.write_bytes(damaged.read_bytes()[:-1])
     assert make_part(options, three) == []
-    with user_error("documents.npy has", "Build it by --part=1/3"):
+    with user_error("documents.npy has", "Add --part=1/3"):
         join(options, three)
     assert make_part(options, one) == []
     folders.begin(options.out)  # as after a process was killed while it joined

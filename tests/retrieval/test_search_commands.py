@@ -308,7 +308,7 @@ def test_searcher_rejects_tokenizer_of_another_index(lexical: Path, tmp_path: Pa
         ("lexical-index", {"mode": "binary"}, "Use --mode=parametric"),
         ("binary-index", {"mode": "parametric"}, "Use --mode=binary"),
         ("dense-index", {"mode": "bag"}, "--mode=bag needs a lexical index"),
-        ("dense-index", {"mode": "binary"}, "--mode=binary does not fit"),
+        ("dense-index", {"mode": "binary"}, "--mode=binary needs a lexical index"),
         ("lexical-index", {"mode": "bag", "field": "document"}, "Remove --query_field"),
         ("lexical-index", {"checkpoint": "/nowhere"}, "/nowhere"),
         ("lexical-index", {"field": "title"}, "--query_field: the model has no field 'title'"),
