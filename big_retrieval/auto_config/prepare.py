@@ -21,6 +21,7 @@ from big_retrieval.auto_config.sources import FOLDER, table_task
 from big_retrieval.auto_config.tasks import config_file
 from big_retrieval.config import Config
 from big_retrieval.errors import UserError
+from big_retrieval.inference.saved import read_config
 from big_retrieval.io import durable
 from big_retrieval.io.manifest import to_json
 
@@ -66,7 +67,7 @@ def prepare(request: TrainingRequest, workdir: Path, changed: Sequence[str] = ()
         f"with\n\n    big-retrieval train --config={path} --workdir=ANOTHER_FOLDER\n\n"
     )
     about += "\n".join(f"* {message}" for message in task.roles.messages)
-    content = config_file(about, sections)
+    content = config_file(about, sections, workdir)
     durable.write_bytes(path, content.encode("utf-8", "surrogateescape"))
     durable.write_bytes(workdir / MADE_FROM, to_json(_plain(request)))
     config = load_config(path)
@@ -124,7 +125,7 @@ def _init(request: TrainingRequest, roles: Roles) -> Path | None:
 
 def next_commands(workdir: Path) -> list[str]:
     """Returns commands that index the records of a finished run, and search them."""
-    config = configs.load_saved(json.loads((workdir / "config.json").read_text()))
+    config = read_config(workdir)
     source: Any = config.data
     index = Path("indexes") / workdir.name
     documents = [config.fields[name] for name in config.side("document")]
@@ -149,6 +150,6 @@ def _documents(config: Config, workdir: Path) -> str:
         return getattr(source, "documents", "") or path
     others: list[Any] = [part.data for part in config.evals.values()]
     paths = [Path(x.path) for x in (source, *others) if x and not x.graded]
-    written = (workdir / FOLDER).absolute()
+    written = Path(os.path.abspath(workdir / FOLDER))
     shown = [workdir / FOLDER / x.name if x.parent == written else x for x in paths]
     return ",".join(map(str, dict.fromkeys(shown)))

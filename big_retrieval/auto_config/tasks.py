@@ -76,15 +76,21 @@ def published(folder: str, towers: Sequence[str]) -> Config:
     return config
 
 
-def config_file(about: str, sections: Sequence[str]) -> str:
-    """Returns a config file with a docstring and sections that change `c`."""
+def config_file(about: str, sections: Sequence[str], folder: Path) -> str:
+    """Returns a config file for a folder, with a docstring and sections that change `c`."""
     about = about.replace("\\", "\\\\").replace('"""', "'''")
     body = "\n\n".join(textwrap.indent(section.strip("\n"), "    ") for section in sections)
+    inside = json.dumps(f"{folder.absolute()}/", ensure_ascii=False)[:-1]  # as in `literal`
+    body = body.replace(inside, 'RUN + "/')
     return f'''"""{about.strip()}
 """
 
+import os
+
 from big_retrieval import config
 from big_retrieval.config import recipe
+
+RUN = os.path.dirname(os.path.abspath(__file__))  # folder of this file and of data/
 
 
 def get_config(arg: str = "") -> recipe.Editable:

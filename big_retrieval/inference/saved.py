@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,13 +12,15 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from big_retrieval import config as configs
-from big_retrieval.config import Config
+from big_retrieval.config import Config, schema
 from big_retrieval.errors import PluginNeeded, UserError
 from big_retrieval.io import manifest
+from big_retrieval.io.manifest import to_json
 from big_retrieval.models.towers import with_stats
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
+RUN = "{run}/"  # start of paths inside of the run folder in config.json, so that it can be moved
 
 
 def read_from(path: str | Path, read: Callable[[Path], T], step: int | None = None) -> T:
@@ -75,7 +78,9 @@ def read_config(folder: Path) -> Config:
     """Reads config.json of a run or checkpoint folder; raises a UserError if that fails."""
     path = folder / "config.json"
     try:
-        return configs.load_saved(json.loads(path.read_text()))
+        in_checkpoint = folder.parent.name == "checkpoints"
+        run = folder.parent.parent if in_checkpoint else folder
+        return configs.load_saved(parse_config(path.read_text(), run))
     except OSError as error:
         raise UserError(f"Cannot read {path}: {error.strerror}.") from None
     except (ValueError, RecursionError):
@@ -84,6 +89,21 @@ def read_config(folder: Path) -> Config:
         raise
     except UserError as error:
         raise UserError(f"{path} is not a config of this version: {error}") from None
+
+
+def config_json(config: Config, run: Path) -> bytes:
+    """Returns the content of config.json in a run folder and its checkpoints."""
+    return to_json(schema.to_plain(config)).replace(_start(run).encode(), f'"{RUN}'.encode())
+
+
+def parse_config(text: str, run: Path) -> Any:
+    """Parses the content of `config_json`; paths inside of the run folder become absolute."""
+    return json.loads(text.replace(f'"{RUN}', _start(run)))
+
+
+def _start(run: Path) -> str:
+    """Returns the start of JSON strings of paths inside of a run folder."""
+    return json.dumps(f"{os.path.abspath(run)}/")[:-1]
 
 
 def restore_weights(folder: Path, config: Config) -> Any:

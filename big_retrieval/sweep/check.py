@@ -23,6 +23,7 @@ from big_retrieval.config import registry, schema
 from big_retrieval.config.checks import check
 from big_retrieval.config.checks.evals import metrics_of_all
 from big_retrieval.errors import UserError
+from big_retrieval.inference.saved import read_config
 from big_retrieval.sweep.spec import Sweep, SweepRun, inputs_sha256
 from big_retrieval.sweep.table import read_results
 
@@ -97,8 +98,8 @@ def _compare(run: SweepRun, checked: Checked) -> None:
     if not saved.exists():
         return
     try:
-        old = schema.as_saved(configs.load_saved(json.loads(saved.read_text())))
-    except (ValueError, UserError) as error:
+        old = schema.as_saved(read_config(run.folder))
+    except UserError as error:
         raise UserError(f"{run.name}: cannot read {saved} ({error}). Delete its folder.") from None
     for key, before, now in schema.differences(old, checked.plain):
         if not configs.free_on_resume(key):

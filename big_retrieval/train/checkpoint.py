@@ -15,11 +15,12 @@ import numpy as np
 import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 
-from big_retrieval.config import Config, schema
+from big_retrieval.config import Config
 from big_retrieval.data.text.tokenizers import FixedLengthTokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.inference.fingerprint import versions
 from big_retrieval.inference.load import TrainedModel
+from big_retrieval.inference.saved import config_json
 from big_retrieval.io import durable
 from big_retrieval.io.manifest import (
     MANIFEST,
@@ -268,17 +269,17 @@ def write_model(model: TrainedModel, folder: Path) -> None:
         "vocab_size": model.tokenizer.vocab_size,
         "versions": versions(),
     }
-    files = model_files(model.config, model.tokenizer)
+    files = model_files(model.config, model.tokenizer, folder)
     with contextlib.closing(Checkpoints(folder / "checkpoints", files=files)) as checkpoints:
         params = dict(model.weights)
         batch_stats = params.pop("batch_stats", {})
         checkpoints.save(0, {"params": params, "batch_stats": batch_stats}, meta)
 
 
-def model_files(config: Config, tokenizer: FixedLengthTokenizer) -> dict[str, bytes]:
-    """Returns the small files of a checkpoint, name -> content."""
+def model_files(config: Config, tokenizer: FixedLengthTokenizer, run: Path) -> dict[str, bytes]:
+    """Returns the small files of a checkpoint in a run folder, name -> content."""
     return {
-        "config.json": to_json(schema.to_plain(config)),
+        "config.json": config_json(config, run),
         "tokenizer.json": tokenizer.to_json().encode(),
     }
 

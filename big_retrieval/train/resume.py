@@ -1,7 +1,6 @@
 """Comparison of a run with its folder and checkpoints: config, data and tokenizer must match."""
 
 import itertools
-import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,9 +14,9 @@ from big_retrieval.config import Config, Phase, registry, schema
 from big_retrieval.config.optimizer import in_mode
 from big_retrieval.errors import PluginNeeded, UserError
 from big_retrieval.inference.fingerprint import versions
-from big_retrieval.inference.saved import read_config
+from big_retrieval.inference.saved import config_json, parse_config, read_config
 from big_retrieval.io.durable import make_folder, write_bytes
-from big_retrieval.io.manifest import read_meta, to_json
+from big_retrieval.io.manifest import read_meta
 from big_retrieval.train.data_fingerprint import RESTART, check_content, remedy_for
 
 log = logging.getLogger(__name__)
@@ -45,7 +44,7 @@ def open_run_folder(workdir: Path, config: Config) -> None:
             make_folder(workdir)
             if not begun:  # a failed start may have learned it from other captions
                 (workdir / "tokenizer.json").unlink(missing_ok=True)
-            write_bytes(workdir / "config.json", to_json(schema.to_plain(config)))
+            write_bytes(workdir / "config.json", config_json(config, workdir))
         except OSError as error:
             raise UserError(
                 f"--workdir {workdir} cannot be written: {error.strerror}. Choose another."
@@ -99,7 +98,7 @@ def _read_folder(workdir: Path) -> tuple[Any, bool]:
         if folder.exists() and not folder.is_dir():
             raise UserError(f"--workdir {workdir}: {folder} is a file. Choose another folder.")
     try:
-        saved = json.loads(path.read_text()) if path.exists() else None
+        saved = parse_config(path.read_text(), workdir) if path.exists() else None
         begun = checkpoints.exists() and any(checkpoints.iterdir())
         if (workdir / "metrics.jsonl").exists():
             with (workdir / "metrics.jsonl").open("rb") as file:

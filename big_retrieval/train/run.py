@@ -231,7 +231,7 @@ class TrainingRun:
         """Checkpoints of the run folder, opened at the first use."""
         return Checkpoints(
             self.workdir / "checkpoints",
-            files=model_files(self.config, self.tokenizer),
+            files=model_files(self.config, self.tokenizer, self.workdir),
             logs=[self.workdir / "metrics.jsonl"],
             best_metric=self.config.best_metric,
             best_mode=self.config.best_mode,

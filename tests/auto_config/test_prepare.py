@@ -11,11 +11,12 @@ import pytest
 from big_retrieval.auto_config import machine
 from big_retrieval.auto_config.columns import DataFlags
 from big_retrieval.auto_config.machine import Machine
-from big_retrieval.auto_config.prepare import TrainingRequest, next_commands, prepare
+from big_retrieval.auto_config.prepare import TrainingRequest, load_config, next_commands, prepare
 from big_retrieval.config import schema
 from big_retrieval.data.build import make_source
 from big_retrieval.data.formats import open_files
 from big_retrieval.errors import UserError
+from big_retrieval.inference.saved import config_json, read_config
 from tests.auto_config.files import (
     WORDS,
     all_records,
@@ -260,6 +261,18 @@ def test_prepare_keeps_config_of_started_run(said: list[str], monkeypatch: Any) 
         run("data.csv", workdir=str(place / "run"), query="answer", document="question")
 
 
+def test_run_folder_can_be_moved() -> None:
+    pictures("data", TRAIN)
+    table("data/t.csv", ["file", "caption"], [(f"{n}.png", caption(n)) for n in TRAIN])
+    config, folder = run(workdir="./a/../run"), Path("run")
+    Path("run/config.json").write_bytes(config_json(config, folder))
+    assert read_config(folder) == config
+    folder.rename("moved")
+    moved = load_config(Path("moved/config.py"))
+    assert read_config(Path("moved")) == moved != config
+    assert all_records(moved) == expected(TRAIN)
+
+
 def test_train_rejects_contradicting_flags() -> None:
     for args, words in (
         (["--image=file", "--config=quickstart:runlocal"], "--image needs --data"),
@@ -287,6 +300,12 @@ def test_train_index_search_by_commands(monkeypatch: pytest.MonkeyPatch) -> None
     assert other.returncode == 0, other.stderr
     results = [json.loads(Path(f"runs/{x}/results.json").read_text()) for x in ("mine", "other")]
     assert results[0]["params_sha256"] == results[1]["params_sha256"]
+    Path("runs/mine").rename("runs/moved")
+    again = in_process("train", "--data=data", "--workdir=runs/moved", *short)
+    assert "already finished" in again.stdout, again.stderr
+    again = in_process("evaluate", "--run=runs/moved")
+    assert again.returncode == 0, again.stderr
+    Path("runs/moved").rename("runs/mine")
     indexed = in_process("index", *line.split()[2:])
     assert indexed.returncode == 0, indexed.stderr
     found = in_process("search", "--index=indexes/mine", "--query=a red cat")
