@@ -144,7 +144,10 @@ def column_of(record: Record, column: str, source: str) -> Any:
     """Returns the value of a column; raises a UserError if the record has no such column."""
     if column not in record:
         columns = ", ".join(sorted(record))
-        raise UserError(f"{source}: records have no column {column!r}; they have {columns}.")
+        raise UserError(
+            f"{source}: records have no column {column!r}; they have {columns}. Correct the key of "
+            "the field (or of labels, or the evaluator) that names it."
+        )
     return record[column]
 
 

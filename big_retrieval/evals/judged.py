@@ -1,7 +1,8 @@
 """Queries of a ranking evaluator, their results, and the relevance of the results.
 
 In some data sets, queries are documents, too (BEIR's ArguAna), and each query would find itself.
-BEIR's evaluator skips such documents; the qrels remain unchanged.
+BEIR's evaluator skips such documents; the qrels remain unchanged. If qrels call such a document
+relevant, the ids are unrelated numbers.
 """
 
 import json
@@ -180,12 +181,22 @@ def queries_of_file(file: str, queries: RecordSource) -> np.ndarray:
 
 
 def same_id_documents(part: "Ranking", source: GradedPairs) -> np.ndarray:
-    """Returns the document with each query's id, int64 [Q]; -1 if no document is skipped."""
+    """Returns the document to skip for each query, the one with its id, int64 [Q]; -1 for none."""
     drops = part.data.same_ids if part.same_id == "auto" else part.same_id == "drop"
     queries, documents = (getattr(side, "ids", None) for side in (source.queries, source.documents))
     if not drops or queries is None or documents is None:
         return np.full(len(source.queries), -1)
-    return match(queries(), documents())
+    same = match(queries(), documents())
+    qrels = source.qrels
+    relevant = np.sum((same[qrels.query] == qrels.document) & (qrels.score > 0))
+    if part.same_id == "auto" and relevant:
+        log.warning(
+            f"{relevant:,} queries have the id of a document that is relevant to them: ids of "
+            "queries and documents are unrelated, and no document is skipped (same_id='drop' of "
+            "the evaluator skips these documents, as BEIR does)"
+        )
+        return np.full(len(same), -1)
+    return same
 
 
 def without(

@@ -76,8 +76,8 @@ class Ranking(Evaluator):
     metrics: tuple[str, ...] = ("nDCG@10", "ERR", "RBP@0.9", "MRR", "R@10")
     err_gain: Literal["exponential", "linear"] = "exponential"  # linear: the GCL paper's text
     depth: AtLeast1 = 1000  # number of ranked documents per query
-    # "drop" removes the document with the query's id; "auto" drops it in Beir data only, as BEIR's
-    # evaluator does
+    # "drop" removes the document with the query's id, as BEIR's evaluator does; "auto" drops it in
+    # Beir data only, and only if no such document is relevant
     same_id: Literal["auto", "drop", "keep"] = "auto"
     rankings: bool = False  # at the end, write rankings and each query's metrics to rankings/
     traffic: NotNegative = 0.0  # weight in `ranking/traffic`, the average over evaluators

@@ -123,7 +123,7 @@ def test_graded_values_open_no_image(folder):
         found.documents.texts(2, "title")
     with pytest.raises(UserError, match="pairs: pairs have no column 'kind'"):
         found.value(0, "kind")
-    with pytest.raises(UserError, match="queries: records have no column 'title'"):
+    with pytest.raises(UserError, match=r"queries: .* column 'title'.* Correct the key"):
         found.queries.texts(0, "title")
     for records, index in ((found, 3), (found.documents, -1)):
         with pytest.raises(IndexError):

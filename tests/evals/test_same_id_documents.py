@@ -30,7 +30,7 @@ CORPUS = {  # of different lengths, so that no scores tie
     f"d{i}": f"common word{i} word{(i * 7) % 5}" + i * " more" for i in range(12)
 }
 QUERIES = {"d3": CORPUS["d3"], "q1": "common word4", "d7": CORPUS["d7"], "d0": CORPUS["d0"]}
-QRELS = {"d3": {"d4": 2, "d5": 1}, "q1": {"d4": 1}, "d7": {"d7": 1, "d2": 1}, "d0": {"d9": 1}}
+QRELS = {"d3": {"d4": 2, "d5": 1}, "q1": {"d4": 1}, "d7": {"d2": 1}, "d0": {"d9": 1}}
 
 
 def task(folder: Path, **changes: Any) -> Ranking:
@@ -97,7 +97,20 @@ def test_same_id_keys(tmp_path: Path) -> None:
     assert keep.tolist() == other.tolist() == [-1] * 4
     assert same_id_documents(Ranking(same_id="drop"), source).tolist() == [3, -1, 7, 0]
     summary = JudgedQueries(task(tmp_path, same_id="keep"), source).summary("", "")
-    assert summary == "4 queries against 12 documents, 6 qrels"
+    assert summary == "4 queries against 12 documents, 5 qrels"
+
+
+def test_same_id_of_relevant_documents_skips_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]
+) -> None:
+    """Queries and documents are numbered separately."""
+    monkeypatch.setitem(QRELS, "d7", {"d7": 1, "d2": 1})
+    config = task(tmp_path)
+    source: Any = make_source(config.data)
+    assert same_id_documents(config, source).tolist() == [-1] * 4
+    assert "1 queries have the id of a document that is relevant" in said[0]
+    drop = task(tmp_path, same_id="drop")
+    assert same_id_documents(drop, source).tolist() == [3, -1, 7, 0]
 
 
 def test_without_closes_the_gap() -> None:
