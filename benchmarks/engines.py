@@ -65,7 +65,7 @@ def exported(name: str, folder: Path, export: ExportedDocuments) -> dict[str, fl
     """Writes an export; its seconds and bytes."""
     folder.mkdir()
     started = time.perf_counter()
-    exports.write(name, folder, export)
+    exports.write_export(name, folder, export)
     return {"export_seconds": time.perf_counter() - started, "export_bytes": size(folder)}
 
 

@@ -149,7 +149,7 @@ def main() -> None:
                 span = each.span(args.documents, search.BATCH)
                 build(each.folder(out), span, block, abouts[kind], memory)
             with watched(folder, row, f"{kind}_joined"):
-                parts.join(IndexOptions(folder, "", out, memory=memory / 2**20), part)
+                parts.join_parts(IndexOptions(folder, "", out, memory=memory / 2**20), part)
             row[f"{kind}_joined_disk_bytes"] -= row[f"{kind}_index_bytes"]  # the other index
             row[f"{kind}_same"] = same(whole, out)
     measure.report(row, args.json)

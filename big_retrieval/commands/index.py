@@ -62,4 +62,4 @@ def _build_part(options: IndexCommandOptions) -> None:
         return
     # A process that waits here takes over if the one that joins is killed.
     with cli.owning(locks.beside(out), out, wait=True):
-        parts.join(index, part)
+        parts.join_parts(index, part)

@@ -17,8 +17,8 @@ def answer(searcher: IndexSearcher, query: str, depth: int) -> None:
         shown = " ".join([document.id, "", *document.shown.split()])
         lines = [f"{rank:>3}  {document.score:<9.4f} {shown}".rstrip()]
         if document.words:
-            words = ", ".join(f"{word} {value:.3g}" for word, value in document.words[:8])
-            lines.append(f"     {words}")
+            common_words = ", ".join(f"{word} {value:.3g}" for word, value in document.words[:8])
+            lines.append(f"     {common_words}")
         for line in lines:
             print(screen.visible(line).replace("\n", "\\n"))
     if not results:

@@ -32,7 +32,7 @@ UNIQUE = "Give each document its own id, or name another column with --id"
 
 def make(options: IndexOptions) -> Path:
     """Encodes documents and writes an index or an export; returns the folder."""
-    about = write(prepare(options), options.out)
+    about = write_index_or_export(prepare(options), options.out)
     if about is None:
         log.info(f"written to {options.out / exports.FORMATS[options.format].file}")
     else:
@@ -48,7 +48,7 @@ def log_index(out: Path, about: About) -> None:
     log.info(f"to search: big-retrieval search --index={out}{registry.plugin_flags()}")
 
 
-def write(work: IndexWork, out: Path) -> About | None:
+def write_index_or_export(work: IndexWork, out: Path) -> About | None:
     """Encodes documents and writes a folder; returns the index description (None for an export)."""
     atomic_folder.check_free(out)
     if not work.options.binary:
@@ -69,11 +69,13 @@ def _encoded(work: IndexWork) -> Iterator[tuple[list[str], list[DocumentRow], An
     def encode(rows: Sequence[DocumentRow]) -> Any:
         if work.model is not None:
             return encode_rows(work.model, rows, work.fields)
-        assert work.words is not None  # `prepare` accepts --binary for lexical fields only
+        assert work.bag_encoder is not None  # `prepare` accepts --binary for lexical fields only
         (name,) = work.fields
         length, normalise = work.config.fields[name].length, normalises(work.config, name)
         with record_at(f"document {rows[0].id}"):
-            return work.words.bag([row.values[name] for row in rows], length, normalise=normalise)
+            return work.bag_encoder.bag(
+                [row.values[name] for row in rows], length, normalise=normalise
+            )
 
     for rows, embeddings in encoded(work.records, work.reader, work.block, encode, work.span):
         ids = [row.id for row in rows]
@@ -93,10 +95,10 @@ def write_index(partial: Path, work: IndexWork) -> About:
                 store.append(row.stored() for row in rows)
                 yield embeddings
 
-        if work.words is None:
+        if work.bag_encoder is None:
             about = dense.build(partial, batches(), about)
         else:
-            work.words.save(partial)
+            work.bag_encoder.save(partial)
             memory = int(work.options.memory * 2**20)
             about = inverted.build(partial, batches(), about, memory=memory)
     check_ids(StoredTexts(Store(partial), "id"))
@@ -107,22 +109,22 @@ def _export(partial: Path, work: IndexWork) -> None:
     batches = (
         (ids, [row.shown for row in rows], embeddings) for ids, rows, embeddings in _encoded(work)
     )
-    words = () if work.words is None else work.words.words
+    terms = () if work.bag_encoder is None else work.bag_encoder.words
     topology = schema.to_plain(work.config.topology)
-    export = exports.ExportedDocuments(batches, words, topology, work.options.quantise)
-    exports.write(work.options.format, partial, export)
+    export = exports.ExportedDocuments(batches, terms, topology, work.options.quantise)
+    exports.write_export(work.options.format, partial, export)
 
 
 def _about(work: IndexWork) -> About:
     """Returns the description of the index before documents are added."""
-    config, options, (first, *others) = work.config, work.options, work.fields
+    config, options, (first, *other_fields) = work.config, work.options, work.fields
     query = query_field(config, options.query_field)
     field = config.fields[query]
     weighted = ",".join(f"{name}={weight:g}" for name, weight in work.fields.items())
     about = About(
-        kind=DENSE if work.words is None else INVERTED,
+        kind=DENSE if work.bag_encoder is None else INVERTED,
         topology=schema.to_plain(config.topology),
-        field=weighted if others else first,
+        field=weighted if other_fields else first,
         query_field=query,
         query_column=field.column,
         query_length=field.length if field.modality == "text" else 0,
@@ -130,15 +132,15 @@ def _about(work: IndexWork) -> About:
         params_sha256="" if work.model is None else params_sha256(work.model.weights),
         files=",".join(str(Path(x).absolute()) for x in split_paths(options.data) if x),
     )
-    if work.words is None:
+    if work.bag_encoder is None:
         return about
     all_ones = options.binary and not normalises(config, first)
     return dataclasses.replace(
         about,
         values=inverted.BINARY if all_ones else options.values,
         bags=options.binary,
-        terms=len(work.words),
-        terms_sha256=work.words.fingerprint(),
+        terms=len(work.bag_encoder),
+        terms_sha256=work.bag_encoder.fingerprint(),
     )
 
 

@@ -49,12 +49,12 @@ def build(folder: Path, batches: Iterable[np.ndarray], about: About) -> About:
     return dataclasses.replace(about, kind=DENSE, documents=writer.rows)
 
 
-def join(folder: Path, parts: Sequence[Path], about: About) -> About:
+def join_parts(folder: Path, parts: Sequence[Path], about: About) -> About:
     """Joins dense indexes of consecutive documents, as if built at once."""
 
     def blocks() -> Iterator[np.ndarray]:
-        for part in parts:
-            embeddings = open_array(part / "embeddings.npy", np.float32, 3)
+        for path in parts:
+            embeddings = open_array(path / "embeddings.npy", np.float32, 3)
             size = max(1, SCORES // math.prod(embeddings.shape[1:]))
             starts = range(0, len(embeddings), size)
             yield from (embeddings[start : start + size] for start in starts)
@@ -119,13 +119,13 @@ class DenseIndex:
             )
         if not np.isfinite(queries).all():
             raise UserError("The embedding of a query is not finite: the model is damaged.")
-        numbers = np.full((len(queries), depth), -1, np.int64)
-        scores = np.full(numbers.shape, -np.inf, np.float32)
+        indices = np.full((len(queries), depth), -1, np.int64)
+        scores = np.full(indices.shape, -np.inf, np.float32)
         for start in range(0, len(queries), CHUNK):
             hits, values = self._search(queries[start : start + CHUNK], min(depth, len(self)))
             rows = slice(start, start + len(hits))
-            numbers[rows, : hits.shape[1]], scores[rows, : hits.shape[1]] = hits, values
-        return numbers, scores
+            indices[rows, : hits.shape[1]], scores[rows, : hits.shape[1]] = hits, values
+        return indices, scores
 
     def _search(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the best documents of at most `CHUNK` queries, [C, depth] each."""
@@ -135,16 +135,16 @@ class DenseIndex:
         padded[:count] = queries
         per_score = self._topology.numbers_per_score(queries.shape[1:])
         size = max(1024, SCORES // (rows * per_score))
-        numbers = np.empty((count, 0), np.int64)
+        indices = np.empty((count, 0), np.int64)
         scores = np.empty((count, 0), np.float32)
         for start in range(0, len(self), size):
             block = self._block(start, min(start + size, len(self)))
             run = _compiled(self._topology.score, min(depth, block.shape[0]))
             hits, values = jax.device_get(run(padded, block))
-            numbers = np.concatenate([numbers, start + hits[:count].astype(np.int64)], axis=1)
+            indices = np.concatenate([indices, start + hits[:count].astype(np.int64)], axis=1)
             scores = np.concatenate([scores, values[:count]], axis=1)
-            numbers, scores = _best(numbers, scores, depth)
-        return numbers, scores
+            indices, scores = _best(indices, scores, depth)
+        return indices, scores
 
     def _block(self, start: int, stop: int) -> jax.Array:
         """Puts embeddings on the default device; indexes of at most `RESIDENT` bytes stay there."""
@@ -171,7 +171,7 @@ def _compiled(score: Callable[..., jax.Array], depth: int) -> Callable[..., Any]
     return jax.jit(lambda queries, block: best(queries, None, block)[:2])
 
 
-def _best(numbers: np.ndarray, scores: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
+def _best(indices: np.ndarray, scores: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
     """Sorts hits, the lower index first for equal scores: [C, depth] each."""
-    order = np.lexsort((numbers, -scores), axis=1)[:, :depth]
-    return np.take_along_axis(numbers, order, axis=1), np.take_along_axis(scores, order, axis=1)
+    order = np.lexsort((indices, -scores), axis=1)[:, :depth]
+    return np.take_along_axis(indices, order, axis=1), np.take_along_axis(scores, order, axis=1)

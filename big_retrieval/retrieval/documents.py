@@ -39,8 +39,8 @@ class DocumentReader:
     join: str = " "  # separator of the columns of a text
     # True if the columns come from the model's config, not from flags. Files may then have one
     # column of texts with the name `TEXT`, and a column of images with the name `IMAGE`.
-    own: bool = False
-    own_image: bool = False
+    from_config: bool = False
+    images_from_config: bool = False
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -109,7 +109,7 @@ def open_records(
 
 def _headerless_cells(path: Path, reader: DocumentReader) -> tuple[str, ...]:
     """Returns the column names of a .tsv file without a header line (MS MARCO); else ()."""
-    if path.suffix.lower() != ".tsv" or not reader.own or not reader.texts or reader.id:
+    if path.suffix.lower() != ".tsv" or not reader.from_config or not reader.texts or reader.id:
         return ()
     cells = [cell.strip() for cell in read_first_line(path).rstrip("\r\n").split("\t")]
     has_names = bool({*reader.columns, *IDS, TEXT, reader.show} & set(cells))
@@ -133,14 +133,14 @@ def _fit_columns(reader: DocumentReader, table: Table, *, log_text: bool) -> Doc
         return reader
     id_column = reader.id or next((name for name in IDS if name in available), "")
     texts = dict(reader.texts)
-    if reader.own and len(texts) == 1 and not reader.images:
+    if reader.from_config and len(texts) == 1 and not reader.images:
         ((field, columns),) = texts.items()
         if len(columns) == 1 and columns[0] not in available and TEXT in available:
             if log_text:
                 log.info(f"{table.name} has no column {columns[0]!r}: using {TEXT!r}")
             texts[field] = (TEXT,)
     images = dict(reader.images)
-    if reader.own_image and IMAGE in available and not available & set(images.values()):
+    if reader.images_from_config and IMAGE in available and not available & set(images.values()):
         images = dict.fromkeys(images, IMAGE)
     return dataclasses.replace(reader, id=id_column, texts=texts, images=images)
 

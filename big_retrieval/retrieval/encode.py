@@ -54,7 +54,7 @@ def query_field(config: Config, name: str, flag: str = "query_field") -> str:
 
 
 def rows_of(
-    model: "TrainedModel", items: Sequence[Any], field: str, *, progress: bool | None = False
+    model: "TrainedModel", values: Sequence[Any], field: str, *, progress: bool | None = False
 ) -> Any:
     """Encodes texts, (title, text) pairs or images: CSR [n, V] if lexical, else [n, M, N].
 
@@ -63,13 +63,13 @@ def rows_of(
     """
     modality = model.config.fields[field].modality
     if modality == "text":
-        pairs = [("", item) if isinstance(item, str) else item for item in items]
+        pairs = [("", value) if isinstance(value, str) else value for value in values]
         titles = [title for title, _ in pairs]
         titles = titles if any(titles) else ()
         return model.encode_texts([text for _, text in pairs], field, titles, progress=progress)
     if modality == "image":
-        return model.encode_images(items, field, progress=progress)
-    return model.encode(items, field, progress=progress)
+        return model.encode_images(values, field, progress=progress)
+    return model.encode(values, field, progress=progress)
 
 
 def encode_rows(

@@ -76,7 +76,7 @@ class IndexSearcher:
         name = column or self.column
         texts = {} if self.image else {self.field: name.split(",")}
         images = {self.field: name} if self.image else {}
-        reader = DocumentReader("queries", texts, images=images, id=id, own=not column)
+        reader = DocumentReader("queries", texts, images=images, id=id, from_config=not column)
         records, reader = open_records("queries", files, reader)
 
         def answer(rows: Sequence[Any]) -> Any:
@@ -159,10 +159,10 @@ def _bag_searcher(index: "InvertedIndex | DenseIndex") -> IndexSearcher:
     about = index.about
     if not about.query_length:
         raise UserError(f"--mode=bag needs texts, but field {about.query_field!r} reads images.")
-    words = BagOfWordsEncoder.load(index.folder)
-    if words.fingerprint() != about.terms_sha256:
+    encoder = BagOfWordsEncoder.load(index.folder)
+    if encoder.fingerprint() != about.terms_sha256:
         raise UserError(f"The tokenizer or terms of {index.folder} were replaced. {REBUILD}.")
-    encode = functools.partial(words.bag, length=about.query_length)
+    encode = functools.partial(encoder.bag, length=about.query_length)
     column = about.query_column or "text"
     return IndexSearcher(index, "bag", about.query_field, False, column, encode)
 
@@ -196,9 +196,11 @@ def _model_searcher(
         )
     name = query_field(model.config, field or default)
     check_model(index.about, model, name, index.folder)
-    part = model.config.fields[name]
+    field_config = model.config.fields[name]
     encode = functools.partial(rows_of, model, field=name)
-    return IndexSearcher(index, mode, name, part.modality != "text", part.column, encode)
+    return IndexSearcher(
+        index, mode, name, field_config.modality != "text", field_config.column, encode
+    )
 
 
 def check_model(about: About, model: "TrainedModel", field: str, folder: Path) -> None:
@@ -210,8 +212,8 @@ def check_model(about: About, model: "TrainedModel", field: str, folder: Path) -
         types = ("lexical", "dense") if lexical else ("dense", "lexical")
         reason = f"field {field!r} is {types[0]}, the index {types[1]} (see --query_field)"
     elif lexical:
-        words = BagOfWordsEncoder(model.terms(field), model.tokenizer)
-        if words.fingerprint() != about.terms_sha256:
+        encoder = BagOfWordsEncoder(model.terms(field), model.tokenizer)
+        if encoder.fingerprint() != about.terms_sha256:
             reason = "the vocabulary differs"
     expected = about.params_sha256
     if not reason and expected and expected != params_sha256(model.weights):

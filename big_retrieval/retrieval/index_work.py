@@ -30,7 +30,7 @@ class IndexWork:
     records: Records  # all documents
     span: range  # indices of the records to index
     tokenizer: FixedLengthTokenizer
-    words: BagOfWordsEncoder | None  # terms of lexical fields
+    bag_encoder: BagOfWordsEncoder | None  # terms of lexical fields
     model: load.TrainedModel | None = None  # None before it is loaded, and for bags of words
 
     @property
@@ -77,9 +77,11 @@ def make_work(
 ) -> IndexWork:
     """Adds the tokenizer and the terms to opened documents; indexes all of them."""
     name, tokenizer = next(iter(fields)), FixedLengthTokenizer.load(checkpoint / "tokenizer.json")
-    words = vocabulary_of(config, tokenizer, name) if is_lexical(config, name) else None
+    bag_encoder = vocabulary_of(config, tokenizer, name) if is_lexical(config, name) else None
     span = range(len(records))
-    return IndexWork(options, checkpoint, config, fields, reader, records, span, tokenizer, words)
+    return IndexWork(
+        options, checkpoint, config, fields, reader, records, span, tokenizer, bag_encoder
+    )
 
 
 def origin(work: IndexWork) -> dict[str, Any]:
@@ -130,6 +132,6 @@ def reader_for(options: IndexOptions, config: Config, fields: dict[str, float]) 
         show=options.show,
         id=options.id,
         join=options.join,
-        own=not options.text,
-        own_image=not options.image,
+        from_config=not options.text,
+        images_from_config=not options.image,
     )

@@ -47,10 +47,10 @@ def build(
         runs.add(_stored(rows, about.values))
     runs.spill()
     about = dataclasses.replace(about, kind=INVERTED, documents=runs.documents)
-    return _write(folder, runs.merge(), runs.entries, about)
+    return _write_arrays(folder, runs.merge(), runs.entries, about)
 
 
-def join(folder: Path, parts: Sequence[tuple[Path, About]], *, memory: int = MEMORY) -> About:
+def join_parts(folder: Path, parts: Sequence[tuple[Path, About]], *, memory: int = MEMORY) -> About:
     """Joins indexes (folder, description) of consecutive documents, as if built at once."""
     first = parts[0][1]
     runs = [
@@ -67,10 +67,10 @@ def join(folder: Path, parts: Sequence[tuple[Path, About]], *, memory: int = MEM
         entries += np.diff(open_array(run.pointers, np.int64))
     about = dataclasses.replace(first, documents=sum(run.rows for run in runs))
     check_count(about.documents)
-    return _write(folder, merged(runs, entries, memory), entries, about)
+    return _write_arrays(folder, merged(runs, entries, memory), entries, about)
 
 
-def _write(folder: Path, parts: Iterator[Part], entries: np.ndarray, about: About) -> About:
+def _write_arrays(folder: Path, parts: Iterator[Part], entries: np.ndarray, about: About) -> About:
     """Writes the arrays of an index; `entries` counts the values per term, int64 [V]."""
     with ArrayWriter(folder / "documents.npy", np.int32) as documents:
         if about.values == BINARY:
@@ -145,13 +145,13 @@ class InvertedIndex:
         """
         check_depth(depth)
         rows = checked(queries, self.about.terms, 0, noun="query")
-        numbers = np.full((rows.shape[0], depth), -1, np.int64)
-        scores = np.full(numbers.shape, -np.inf, np.float32)
-        for row in range(len(numbers)):
+        indices = np.full((rows.shape[0], depth), -1, np.int64)
+        scores = np.full(indices.shape, -np.inf, np.float32)
+        for row in range(len(indices)):
             one = slice(rows.indptr[row], rows.indptr[row + 1])
             hits, values = self._search(rows.indices[one], rows.data[one], depth)
-            numbers[row, : len(hits)], scores[row, : len(hits)] = hits, values
-        return numbers, scores
+            indices[row, : len(hits)], scores[row, : len(hits)] = hits, values
+        return indices, scores
 
     def search_one(
         self, terms: np.ndarray, weights: np.ndarray | None, depth: int
@@ -211,8 +211,8 @@ class InvertedIndex:
             lists = self._lists.add(scores, terms, weights)
             # For short lists, collecting their documents is faster than a scan of all scores.
             short = SHORT * sum(stop - start for start, stop in lists) < len(self)
-            numbers, values = self._few(scores, lists) if short else (None, scores)
-            best = top(values, depth, numbers)
+            indices, values = self._few(scores, lists) if short else (None, scores)
+            best = top(values, depth, indices)
             if not short:
                 scores.fill(0)
         except BaseException as error:
@@ -239,10 +239,10 @@ class InvertedIndex:
 
         A document of several lists has its score in the first list, and 0 in the others.
         """
-        numbers, values = [np.empty(0, np.int32)], [np.empty(0, np.float32)]
+        indices, values = [np.empty(0, np.int32)], [np.empty(0, np.float32)]
         for start, stop in lists:
             documents = self._documents[start:stop]
-            numbers.append(documents)
+            indices.append(documents)
             values.append(scores.take(documents))
             scores[documents] = 0
-        return np.concatenate(numbers), np.concatenate(values)
+        return np.concatenate(indices), np.concatenate(values)

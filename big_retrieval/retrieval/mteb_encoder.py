@@ -157,9 +157,9 @@ class MtebEncoder:
         fields = {
             k: weight for k, weight in self._sides[side].items() if self._modality(k) in batch
         }
-        others = [name for name in self.model.config.encoded if self._modality(name) in batch]
-        if not fields and len(others) == 1:
-            fields = {others[0]: 1.0}
+        candidates = [name for name in self.model.config.encoded if self._modality(name) in batch]
+        if not fields and len(candidates) == 1:
+            fields = {candidates[0]: 1.0}
         texts = [name for name in fields if self._modality(name) == "text"]
         if not fields or len(texts) > 1:
             reason = f"{', '.join(texts)} all read texts" if texts else "The model has no field"

@@ -40,38 +40,38 @@ class IndexPart:
     """A part of an index."""
 
     number: int  # from 1
-    of: int  # number of parts
+    count: int  # number of parts
 
     @classmethod
     def parse(cls, text: str) -> "IndexPart":
         """Parses the value of --part, such as 2/4; raises a UserError for another form."""
         match = re.fullmatch(r"(\d+)/(\d+)", text)
         part = cls(*map(int, match.groups())) if match else None
-        if part is None or not 1 <= part.number <= part.of:
+        if part is None or not 1 <= part.number <= part.count:
             raise UserError(f"--part is {text!r}. Use a form like 2/4, from 1/4 to 4/4.")
         return part
 
     def __str__(self) -> str:
-        return f"{self.number}/{self.of}"
+        return f"{self.number}/{self.count}"
 
     def all(self) -> list["IndexPart"]:
         """Returns all parts of the index."""
-        return [IndexPart(number, self.of) for number in range(1, self.of + 1)]
+        return [IndexPart(number, self.count) for number in range(1, self.count + 1)]
 
     def folder(self, out: Path) -> Path:
         """Returns the folder of this part of an index."""
         target = out.resolve()  # a link to an empty folder stays a link
-        return target.with_name(f"{target.name}.parts") / f"{self.number}-of-{self.of}"
+        return target.with_name(f"{target.name}.parts") / f"{self.number}-of-{self.count}"
 
     def span(self, records: int, size: int) -> range:
         """Returns the part's record indices, whole blocks of `size` records."""
         blocks = -(-records // size)
-        if blocks < self.of:
+        if blocks < self.count:
             raise UserError(
                 f"--part={self}: {records:,} documents, encoded {size:,} at a time, allow at most "
                 f"{blocks:,} parts."
             )
-        start, stop = (x * blocks // self.of * size for x in (self.number - 1, self.number))
+        start, stop = (x * blocks // self.count * size for x in (self.number - 1, self.number))
         return range(start, min(stop, records))
 
 
@@ -98,14 +98,14 @@ def make_part(options: IndexOptions, part: IndexPart) -> list[IndexPart]:
     if _is_complete(target):
         log.info(f"part {part} exists already")
     else:
-        about = build_index.write(work, target)
+        about = build_index.write_index_or_export(work, target)
         log.info(f"part {part}: {about.documents if about else 0:,} documents in {target}")
     # Listed after the rename: if two processes finish together, at least one sees all parts.
     missing = [x for x in part.all() if not x.folder(options.out).is_dir()]
     return [] if folders.made_from(options.out) == made_from else missing
 
 
-def join(options: IndexOptions, part: IndexPart) -> None:
+def join_parts(options: IndexOptions, part: IndexPart) -> None:
     """Joins all parts, if they are not joined yet, and removes them; `part` is any part.
 
     Raises a UserError if a part is missing, damaged or different, or if two documents have the same
@@ -116,15 +116,15 @@ def join(options: IndexOptions, part: IndexPart) -> None:
     if made_from is None or any(
         folders.made_from(path) not in (None, made_from) for path in paths.values()
     ):
-        log.info(f"joining {part.of} parts")
-        _join(paths, options)
+        log.info(f"joining {part.count} parts")
+        _join_folders(paths, options)
     for path in paths.values():
         durable.remove(path)
     with contextlib.suppress(OSError):  # not empty: locks, or a user's files
         paths[part].parent.rmdir()
 
 
-def _join(paths: Mapping[IndexPart, Path], options: IndexOptions) -> None:
+def _join_folders(paths: Mapping[IndexPart, Path], options: IndexOptions) -> None:
     parts = []
     for part, path in paths.items():
         try:
@@ -143,9 +143,9 @@ def _join(paths: Mapping[IndexPart, Path], options: IndexOptions) -> None:
                 rows = Store(path)
                 store.append(map(rows.row, range(len(rows))))
         if about.kind == DENSE:
-            about = dense.join(partial, [path for path, _ in parts], about)
+            about = dense.join_parts(partial, [path for path, _ in parts], about)
         else:
-            about = inverted.join(partial, parts, memory=int(options.memory * 2**20))
+            about = inverted.join_parts(partial, parts, memory=int(options.memory * 2**20))
         build_index.check_ids(StoredTexts(Store(partial), "id"))
     folders.finish(partial, options.out, about)
     build_index.log_index(options.out, about)
@@ -169,7 +169,7 @@ def _check_others(folder: Path, part: IndexPart, made_from: Mapping[str, Any]) -
     """Raises a UserError if a folder has parts of another split, or of another index."""
     for path in sorted(folder.glob("*-of-*")):
         match = re.fullmatch(r"\d+-of-(\d+)", path.name)
-        if match and int(match[1]) != part.of:
+        if match and int(match[1]) != part.count:
             raise UserError(
                 f"{path} is one of {match[1]} parts, but --part is {part}. Use {match[1]} parts, "
                 f"or remove {folder} to start again."

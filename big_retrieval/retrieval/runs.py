@@ -35,12 +35,12 @@ class Run:
     def columns(self, start: int, stop: int) -> sparse.csc_array:
         """Reads the columns [rows, stop - start], with values as float32."""
         bounds = np.array(open_array(self.pointers, np.int64)[start : stop + 1])
-        part = slice(int(bounds[0]), int(bounds[-1]))
-        documents = open_array(self.documents, np.int32)[part]
+        entries = slice(int(bounds[0]), int(bounds[-1]))
+        documents = open_array(self.documents, np.int32)[entries]
         if self.values is None:
             values = np.ones(len(documents), np.float32)
         else:  # scipy does not support float16
-            values = np.asarray(np.load(self.values, mmap_mode="r")[part], np.float32)
+            values = np.asarray(np.load(self.values, mmap_mode="r")[entries], np.float32)
         lists = (values, documents, bounds - bounds[0])
         return sparse.csc_array(lists, shape=(self.rows, stop - start))
 
@@ -97,7 +97,7 @@ class Runs:
         self.documents += rows.shape[0]
         check_count(self.documents)
         while rows.shape[0]:  # batches may be larger than the memory
-            room = entries_in(self._memory) - sum(part.nnz for part in self._held)
+            room = entries_in(self._memory) - sum(rows_held.nnz for rows_held in self._held)
             # All rows that fit, at least one.
             stop = int(np.searchsorted(rows.indptr, room, "right")) - 1
             if stop < 1 and self._held:

@@ -37,7 +37,7 @@ class BagOfWordsEncoder:
         return [self._tokenizer.id_to_token(i) if i < size else f"[id {i}]" for i in self.terms.ids]
 
     def bag(
-        self, items: Sequence[Text], length: int, *, normalise: bool = False
+        self, values: Sequence[Text], length: int, *, normalise: bool = False
     ) -> sparse.csr_array:
         """Builds bags of words with 1 at the term of every token, float32 [n, V].
 
@@ -45,11 +45,11 @@ class BagOfWordsEncoder:
         document contains the end token.
 
         Args:
-          items: n texts, or pairs of title and text.
+          values: n texts, or pairs of title and text.
           length: maximum number of tokens per text, with special tokens.
           normalise: True to scale bags to norm 1 (see `normalises`).
         """
-        pairs = [("", item) if isinstance(item, str) else item for item in items]
+        pairs = [("", value) if isinstance(value, str) else value for value in values]
         titles, texts = [title for title, _ in pairs], [text for _, text in pairs]
         ids, mask = self._tokenizer.encode(texts, length, titles)
         return self.terms.bag(ids, mask, normalise=normalise)

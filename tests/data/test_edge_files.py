@@ -92,7 +92,7 @@ def test_tables_reject_irregular_files(odd, what):
 
 def test_readers_reject_pipes(odd):
     pipe = odd["a named pipe"]
-    reader = documents.DocumentReader("documents", {"text": ["text"]}, own=True)
+    reader = documents.DocumentReader("documents", {"text": ["text"]}, from_config=True)
     for read in (
         lambda: documents.open_records("documents", str(pipe), reader),
         lambda: read_run(pipe),

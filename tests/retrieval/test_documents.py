@@ -14,7 +14,7 @@ from big_retrieval.retrieval import build_index, encode
 from big_retrieval.retrieval.documents import DocumentReader, DocumentRow, open_records, read
 from tests.helpers import user_error
 
-OWN = DocumentReader("queries", {"query": ("query",)}, own=True)
+OWN = DocumentReader("queries", {"query": ("query",)}, from_config=True)
 ITEMS = [("t", "a"), ("t", "poison"), ("poison", "c"), ("t", "d")]
 
 
@@ -45,7 +45,7 @@ def test_ms_marco_file_without_header_is_read(
     lines = '1048585\twhat is "paula" deen\n2\thow far\n'
     assert texts(path, lines) == {"1048585": 'what is "paula" deen', "2": "how far"}
     assert capsys.readouterr().out == f"{path} has no header line: its columns are id, text\n"
-    titled = DocumentReader("documents", {"query": ("body",)}, {"query": "title"}, own=True)
+    titled = DocumentReader("documents", {"query": ("body",)}, {"query": "title"}, from_config=True)
     rows = read_all(tmp_path / "docs.tsv", "D1\tlong\tshort\n", titled)
     assert rows == [DocumentRow("D1", {"query": ("short", "long")}, "short long")]
 
@@ -86,7 +86,7 @@ def test_text_or_title_that_cannot_be_encoded_is_skipped(
     work: Any = types.SimpleNamespace(
         records=range(4), reader=types.SimpleNamespace(images=(), noun="documents"),
         config=types.SimpleNamespace(fields={"text": types.SimpleNamespace(length=9)}),
-        words=types.SimpleNamespace(bag=bag), model=object() if has_model else None,
+        bag_encoder=types.SimpleNamespace(bag=bag), model=object() if has_model else None,
         fields={"text": 1.0}, span=range(4), block=4,
     )  # fmt: skip
     ((ids, rows, embeddings),) = build_index._encoded(work)

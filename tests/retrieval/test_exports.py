@@ -34,7 +34,7 @@ def test_lucene_lines(tmp_path: Path) -> None:
 
     def lines(quantise: float | None) -> list[dict[str, Any]]:
         export = ExportedDocuments(parts, WORDS, quantise=quantise)
-        assert exports.write("lucene", tmp_path, export) == 3
+        assert exports.write_export("lucene", tmp_path, export) == 3
         return [json.loads(x) for x in (tmp_path / "documents.jsonl").read_text().splitlines()]
 
     assert lines(100.0) == [
@@ -48,7 +48,7 @@ def test_lucene_lines(tmp_path: Path) -> None:
 
 def test_csr_files(tmp_path: Path) -> None:
     rows, words = random_rows(50, 12, 0.3, 0), [f"w{i}" for i in range(12)]
-    assert exports.write("csr", tmp_path, ExportedDocuments(batches(rows), words)) == 50
+    assert exports.write_export("csr", tmp_path, ExportedDocuments(batches(rows), words)) == 50
     loaded = sparse.load_npz(tmp_path / "documents.npz")
     assert (loaded.shape, loaded.dtype) == (rows.shape, np.float32)
     assert (loaded != rows).nnz == 0
@@ -56,13 +56,15 @@ def test_csr_files(tmp_path: Path) -> None:
     assert (tmp_path / "words.txt").read_text().split() == words
     assert len(list(tmp_path.iterdir())) == 3
     with user_error("line break"):
-        exports.write("csr", tmp_path, ExportedDocuments([(["a\nb"], [""], rows[:1])], words))
+        exports.write_export(
+            "csr", tmp_path, ExportedDocuments([(["a\nb"], [""], rows[:1])], words)
+        )
 
 
 def test_npz_files(tmp_path: Path) -> None:
     rows = np.random.default_rng(0).normal(size=(20, 2, 3)).astype(np.float32)
     export = ExportedDocuments(batches(rows), topology="geodesic")
-    assert exports.write("npz", tmp_path, export) == 20
+    assert exports.write_export("npz", tmp_path, export) == 20
     with np.load(tmp_path / "documents.npz") as arrays:
         np.testing.assert_array_equal(arrays["embeddings"], rows)
     assert (tmp_path / "ids.txt").read_text().split() == [f"d{i}" for i in range(20)]
@@ -83,11 +85,13 @@ def test_qdrant_rejects_geodesic_before_encoding(tmp_path: Path) -> None:
         yield
 
     with user_error("topology 'geodesic'", "--format=npz"):
-        exports.write("qdrant", tmp_path, ExportedDocuments(encoded(), topology="geodesic"))
+        exports.write_export("qdrant", tmp_path, ExportedDocuments(encoded(), topology="geodesic"))
 
 
 def test_upload_program_needs_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    exports.write("qdrant", tmp_path, ExportedDocuments(batches(random_rows(5, 3, 1, 0)), WORDS))
+    exports.write_export(
+        "qdrant", tmp_path, ExportedDocuments(batches(random_rows(5, 3, 1, 0)), WORDS)
+    )
     monkeypatch.setitem(sys.modules, "qdrant_client", None)
     monkeypatch.setattr(sys, "argv", ["upload.py", "--path=x"])
     with pytest.raises(SystemExit, match=r"^upload.py needs .*: pip install qdrant-client$"):
@@ -100,7 +104,7 @@ def test_qdrant_searches_lexical_documents(tmp_path: Path) -> None:
 
     rows, queries = random_rows(300, 60, 0.2, 0), random_rows(20, 60, 0.3, 1)
     rows = sparse.vstack([rows, sparse.csr_array((1, 60), dtype=np.float32)], format="csr")
-    exports.write(
+    exports.write_export(
         "qdrant", tmp_path, ExportedDocuments(batches(rows), [f"w{i}" for i in range(60)])
     )
     args = ["--folder", str(tmp_path), "--path", str(tmp_path / "local"), "--collection=c"]
@@ -128,7 +132,7 @@ def test_qdrant_searches_dense_documents(tmp_path: Path, name: str) -> None:
 
     topology, rng = topology_part(name), np.random.default_rng(0)
     rows, queries = (np.float32(topology.project(rng.normal(size=(n, 2, 8)))) for n in (300, 20))
-    exports.write("qdrant", tmp_path, ExportedDocuments(batches(rows), topology=name))
+    exports.write_export("qdrant", tmp_path, ExportedDocuments(batches(rows), topology=name))
     client = qdrant.QdrantClient(":memory:")
     assert qdrant_upload.upload(client, "c", tmp_path) == 300
     table = np.asarray(topology.score(queries, rows))

@@ -18,7 +18,7 @@ from big_retrieval.retrieval import build_index, dense, inverted
 from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval.folder import About
 from big_retrieval.retrieval.index_options import IndexOptions
-from big_retrieval.retrieval.parts import IndexPart, join, make_part
+from big_retrieval.retrieval.parts import IndexPart, join_parts, make_part
 from tests.helpers import command, in_process, lexical_texts, start, user_error
 from tests.retrieval.index_cases import random_rows
 from tests.retrieval.test_search_commands import save, write_lines
@@ -50,7 +50,7 @@ def write_joined(tmp_path: Path, rows: Any, names: Sequence[str], about: About) 
     parts = IndexPart(1, 3).all()
     for part, first, last in zip(parts, CUTS, CUTS[1:], strict=False):
         write(part.folder(out), rows[first:last], names[first:last], about, memory=2**20)
-    join(IndexOptions(tmp_path, "", out, memory=2**-10), parts[0])
+    join_parts(IndexOptions(tmp_path, "", out, memory=2**-10), parts[0])
     return out
 
 
@@ -121,18 +121,18 @@ def test_complete_part_is_kept_and_damaged_part_rebuilt(
     assert make_part(options, two) == [one, three]
     assert make_part(options, one) == [three]
     with monkeypatch.context() as patch:
-        patch.setattr(build_index, "write", None)
+        patch.setattr(build_index, "write_index_or_export", None)
         assert make_part(options, two) == [three]
     damaged = one.folder(options.out) / "documents.npy"
     damaged.write_bytes(damaged.read_bytes()[:-1])
     assert make_part(options, three) == []
     with user_error("documents.npy has", "Add --part=1/3"):
-        join(options, three)
+        join_parts(options, three)
     assert make_part(options, one) == []
     folders.begin(options.out)  # as after a process was killed while it joined
-    join(options, one)
+    join_parts(options, one)
     assert make_part(options, two) == []  # although its folder was removed
-    join(options, two)
+    join_parts(options, two)
     whole = build_index.make(dataclasses.replace(options, out=tmp_path / "whole"))
     assert contents(options.out) == contents(whole)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["index", "whole"]

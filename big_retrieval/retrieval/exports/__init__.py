@@ -56,7 +56,7 @@ def check(name: str, fields: str, *, lexical: bool) -> None:
         )
 
 
-def write(name: str, folder: Path, export: ExportedDocuments) -> int:
+def write_export(name: str, folder: Path, export: ExportedDocuments) -> int:
     """Writes documents in a format; returns the number of documents."""
     module = importlib.import_module(f"{__name__}.{FORMATS[name].module}")
     return getattr(module, f"write_{name}")(folder, export)

@@ -44,8 +44,8 @@ def write_lucene(folder: Path, export: ExportedDocuments) -> int:
 
 def write_csr(folder: Path, export: ExportedDocuments) -> int:
     """Writes `documents.npz` for `scipy.sparse.load_npz`, and `ids.txt` and `words.txt` by line."""
-    words = "".join(f"{word}\n" for word in export.words)
-    (folder / "words.txt").write_text(words, encoding="utf-8")
+    vocabulary = "".join(f"{word}\n" for word in export.words)
+    (folder / "words.txt").write_text(vocabulary, encoding="utf-8")
     write_rows(folder, _with_ids(folder, export.batches), len(export.words))
     paths = [folder / f"{name}.npy" for name in ARRAYS]
     arrays = tuple(map(open_array, paths, ARRAYS.values()))

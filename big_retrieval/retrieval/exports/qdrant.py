@@ -18,17 +18,17 @@ from big_retrieval.retrieval.exports.files import ARRAYS, write_embeddings, writ
 
 def write_qdrant(folder: Path, export: ExportedDocuments) -> int:
     """Writes `upload.py`, a copy of `qdrant_upload.py`, and the files that it reads."""
-    about: dict[str, Any]
+    collection: dict[str, Any]
     if export.words:
-        about = {"vector": "lexical", "terms": len(export.words)}
+        collection = {"vector": "lexical", "terms": len(export.words)}
         write_rows(folder, _with_payloads(folder, export.batches), len(export.words))
         count = len(np.load(folder / f"{[*ARRAYS][-1]}.npy", mmap_mode="r")) - 1
     else:
-        about = {"vector": "dense", "distance": distance(export.topology)}
+        collection = {"vector": "dense", "distance": distance(export.topology)}
         batches = _with_payloads(folder, export.batches)
         embeddings = write_embeddings(folder, batches, export.topology)
-        about["size"], count = int(np.prod(embeddings.shape[1:])), len(embeddings)
-    (folder / "collection.json").write_bytes(manifest.to_json({**about, "documents": count}))
+        collection["size"], count = int(np.prod(embeddings.shape[1:])), len(embeddings)
+    (folder / "collection.json").write_bytes(manifest.to_json({**collection, "documents": count}))
     program = Path(__file__).with_name("qdrant_upload.py")
     shutil.copyfile(program, folder / FORMATS["qdrant"].file)
     return count
@@ -45,10 +45,10 @@ def _with_payloads(folder: Path, batches: Iterable[Batch]) -> Iterator[Any]:
 
 def distance(topology: str | Mapping[str, Any]) -> str:
     """Returns Qdrant's name of a topology's score; raises a UserError without one."""
-    part = topology_part(topology)
-    if isinstance(part, similarity.FlatProduct):
+    parsed = topology_part(topology)
+    if isinstance(parsed, similarity.FlatProduct):
         return "Dot"
-    if isinstance(part, similarity.Euclidean):
+    if isinstance(parsed, similarity.Euclidean):
         return "Euclid"
     raise UserError(
         f"Qdrant has only inner products and Euclidean distances, not the score of topology "

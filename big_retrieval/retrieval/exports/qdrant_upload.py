@@ -59,14 +59,12 @@ def upload(client: Any, collection: str, folder: Path = FOLDER, batch: int = 256
     """Creates a collection with the documents of a folder; returns the number of documents."""
     if client.collection_exists(collection):
         raise SystemExit(f"Collection {collection} exists. Delete it, or name another.")
-    about = json.loads((folder / "collection.json").read_text())
-    name = about["vector"]
+    info = json.loads((folder / "collection.json").read_text())
+    name = info["vector"]
     if name == "lexical":
         config = {"sparse_vectors_config": {name: models.SparseVectorParams()}}
     else:
-        params = models.VectorParams(
-            size=about["size"], distance=models.Distance(about["distance"])
-        )
+        params = models.VectorParams(size=info["size"], distance=models.Distance(info["distance"]))
         config = {"vectors_config": {name: params}}
     client.create_collection(collection, **config)
     vectors = sparse_vectors(folder) if name == "lexical" else dense_vectors(folder)
@@ -78,8 +76,8 @@ def upload(client: Any, collection: str, folder: Path = FOLDER, batch: int = 256
 
 def points(folder: Path, name: str, vectors: Iterator[Any]) -> Iterator[Any]:
     """Yields one point per document; a document without values has no vector."""
-    with (folder / "payloads.jsonl").open(encoding="utf-8") as lines:
-        for index, (line, vector) in enumerate(zip(lines, vectors, strict=True)):
+    with (folder / "payloads.jsonl").open(encoding="utf-8") as file:
+        for index, (line, vector) in enumerate(zip(file, vectors, strict=True)):
             named = {} if vector is None else {name: vector}
             yield models.PointStruct(id=index, vector=named, payload=json.loads(line))
 

@@ -108,7 +108,7 @@ class DocumentRows:
     """Documents as `index` reads them: id, values of fields and the shown text."""
 
     def __init__(self, path: str):
-        reader = DocumentReader("documents", {"text": ("text",)}, own=True)
+        reader = DocumentReader("documents", {"text": ("text",)}, from_config=True)
         self._records, self._reader = open_records("data", path, reader)
 
     def __len__(self) -> int:
