@@ -52,6 +52,8 @@ def gradcam(
         text_field or _only_field(model.config, "text"),
         image_field or _only_field(model.config, "image"),
     )
+    if reason := model.encoder.gradcam_obstacle(*fields):
+        raise UserError(reason)
     readers = make_readers(model.config, model.tokenizer)
     picture = readers[fields[1]].value(Values([image], model.config.fields[fields[1]]), 0, 0)
     return attribute(model.encoder, model.weights, readers, fields, [(text, picture)])[0]

@@ -58,6 +58,8 @@ def test_page_shows_shares_of_largest_value(tmp_path: Path) -> None:
 def test_gradcam_rejects_lexical_model(model: TrainedModel, scenes: SceneRecords) -> None:
     with user_error("has a lexical head"):
         explain.gradcam(model, "a red ball", scenes[0]["image"])
+    with user_error("no text field 'nowhere'"):
+        explain.gradcam(model, "a red ball", scenes[0]["image"], text_field="nowhere")
 
 
 @pytest.mark.slow
