@@ -69,9 +69,8 @@ def get_config(arg: str = "") -> recipe.Editable:
         path=f"{args.data}/{args.triples or 'hard-negatives.jsonl'}",
         queries=f"{args.data}/queries.train.tsv",
         documents=f"{args.data}/collection.tsv",
-        how_to_get="see `big-retrieval data get msmarco`; data=FOLDER says where; or find "
-        "negatives with big-retrieval mine --bm25 "
-        f"--data={args.beir}/msmarco --out=FILE, which brings its texts in DPR's form, and give "
+        how_to_get="see `big-retrieval data get msmarco` (data=FOLDER says where), or mine "
+        f"negatives (`big-retrieval mine --bm25 --data={args.beir}/msmarco --out=FILE`) and give "
         "--config.data.type=dpr --config.data.path=FILE",
     )
     if args.triples:

@@ -44,7 +44,7 @@ def get_config(arg: str = "") -> recipe.Editable:
     c.tokenizer.path = "bert-base-uncased"
     pairs = config.Pairs(
         path="data/pairs/train.jsonl",
-        how_to_get="the paper's 500M pairs are not public; write your own pairs, one JSON object a "
+        how_to_get="write your own pairs (the paper's 500M are not public), one JSON object a "
         'line: {"image": "relative/path.jpg", "captions": ["..."]}',
     )
     c.data = recipe.entry(pairs)

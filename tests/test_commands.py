@@ -177,35 +177,6 @@ def test_every_flag_has_a_meaning() -> None:
             assert {flag.field.name for flag in flags_of(cls)} <= set(meanings_of(cls)), cls
 
 
-# ---- Mistakes
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["tarin"], "Unknown command 'tarin': did you mean train?"),
-        (["zzzzzz"], "Unknown command 'zzzzzz'"),
-        (["--config=x"], "--config=x precedes the command"),
-        (["search", "--config=x"], "--config is not for search: leave it out."),
-        (["evaluate", "--workdir=x"], "--workdir is not for evaluate: leave it out."),
-        (["plan", "--config=quickstart", "--distributed"], "flag 'distributed': --help lists"),
-        (["evaluate", "--run=a", "--untrained", "--config=quickstart"], "--run and --untrained"),
-        (["evaluate", "--rnu=x"], "did you mean --run?"),
-        (["data", "look", "--config=quickstart"], "Use one of: big-retrieval data inspect"),
-        (["explain", "--run=a", "vocabulary"], "Write big-retrieval explain vocabulary ..."),
-        (["import", "x"], "Not a flag: 'x'"),
-        (["train", str(Path(__file__))], f"to train on it: --data={Path(__file__)}."),
-    ],
-)
-def test_mistakes_are_one_line(words: list[str], sentence: str) -> None:
-    done = in_process("", *words)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.startswith("error: ")
-    assert sentence in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-
-
 @pytest.mark.slow
 def test_evaluate_without_one_of_the_evaluators(tmp_path: Path) -> None:
     words = ["--untrained", "--config=quickstart:runlocal", "--config.evals.colours="]

@@ -34,8 +34,8 @@ def read_config(options: "ConfigOptions") -> Config:
     """Returns the typed configuration of a command line."""
     if options.config is None:
         raise UserError(
-            "--config is missing. Use --config=quickstart, or train on your data with "
-            "`big-retrieval train --data=FOLDER`."
+            "--config is missing. Use one such as --config=quickstart (`big-retrieval configs` "
+            "lists them), or train on your data: `big-retrieval train --data=FOLDER`."
         )
     _check_file(options.config)
     changes = overrides.parse_overrides(options.keys)

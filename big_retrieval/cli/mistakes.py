@@ -38,8 +38,10 @@ def _keys_named(name: str, argv: Sequence[str]) -> list[str]:
 
 def unexpected_word(word: str, max_words: int, command: str) -> str:
     """Returns the error message for a word that is not a flag, after `max_words` such words."""
-    hint = "keys are set as --config.key=value"
-    if max_words:
+    hint = "flags begin with --"
+    if "=" in word:
+        hint = f"keys are set as --config.{word}"
+    elif max_words:
         hint = f"at most {max_words} such words are taken"
     elif command == "train" and Path(word).exists():
         hint = f"to train on it: --data={word}"

@@ -158,7 +158,8 @@ def _switch_type(config: Any, path: Sequence[str], value: str) -> None:
     """Converts a group to the type that the command line gives, so that its keys can be set.
 
     Keys that both types have keep their values, except in a source: there, a default of the old
-    type becomes the default of the new type. New keys get their defaults.
+    type becomes the default of the new type. New keys, and those of another kind of value, get
+    their defaults.
     """
     *path, last = path
     if last != "type" or not path:
@@ -175,7 +176,8 @@ def _switch_type(config: Any, path: Sequence[str], value: str) -> None:
     defaults = schema.to_config_dict(cls()) if cls and issubclass(cls, Source) else {}
     for name in set(old) & set(new) - {"type"}:
         if name not in defaults or old[name] != defaults[name]:  # e.g. text="txt" is for tars
-            new[name] = old[name]
+            with contextlib.suppress(TypeError):
+                new[name] = old[name]
     with config.unlocked():
         parent[path[-1]] = new
 

@@ -216,7 +216,7 @@ def load(text: str) -> Sweep:
     path = Path(name)
     if path.suffix != ".py" or not path.is_file():
         file = shipped.nearest_file(path, *FOLDERS)
-        hint = f"did you mean {file}?" if file else "Give FILE.py or FILE.py:ARGUMENT."
+        hint = f"did you mean {file}?" if file else "use FILE.py or FILE.py:ARGUMENT."
         raise UserError(f"--sweep: no file {name!r}; {hint}")
     try:
         can_import_configs(path)

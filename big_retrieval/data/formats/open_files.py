@@ -22,7 +22,8 @@ from big_retrieval.errors import UserError
 from big_retrieval.io.regular import check_regular
 
 COMMAS = 3  # maximum number in the path of a file
-TRY = "try the same config small and on generated data with :runlocal after its file name"
+PAIRS_ADVICE = "write one JSON object per line with an image path and captions"
+TRY = "Add :runlocal to the name of the config to try it on generated data."
 ENDINGS = (
     ".jsonl, .ndjson, .csv, .tsv, .parquet, .npz, .tar, or a folder of array_record shards or of "
     "pictures"
@@ -37,16 +38,14 @@ READERS: dict[str, Reader] = {
 }
 
 
-def find_files(pattern: str, how_to_get: str) -> list[Path]:
+def find_files(pattern: str, how_to_get: str, advice: str = PAIRS_ADVICE) -> list[Path]:
     """Returns the files of a path, pattern or {00..99} range; errors advise `how_to_get`."""
     if not pattern:
         raise UserError("the data source needs a path, e.g. --config.data.path=pairs.jsonl.")
     paths, missing = expand(pattern)
     if missing:
-        advice = how_to_get or "write one JSON object per line with an image path and captions"
-        raise UserError(
-            f"the data {missing[0]} is not on this machine: check the path, or {advice}; or {TRY}."
-        )
+        text = f"the data {missing[0]} is not on this machine. Check the path, or "
+        raise UserError(text + (f"{how_to_get}. {TRY}" if how_to_get else f"{advice}."))
     return paths
 
 

@@ -241,10 +241,12 @@ def _open(config: Graded, part: str, path: str, key: str = "") -> Table:
             return by_ending(file)
         return qrels_reader(file, keys)
 
-    advice = config.how_to_get or (ADVICE if key else ADVICE_PAIRS)
+    advice = ADVICE if key else ADVICE_PAIRS
     has_images = path == place_of_images(config) and not config.root and not config.images
     image = next((old for old, new in names.items() if new == config.image), config.image)
-    table, _ = table_of(find_files(path, advice), form_of, image if has_images else "")
+    table, _ = table_of(
+        find_files(path, config.how_to_get, advice), form_of, image if has_images else ""
+    )
     where_key = {"pairs": "where", "documents": "where_documents"}.get(part, "")
     if where_key and (where := getattr(config, where_key)):
         table = selected(table, terms_of(where), where_key)

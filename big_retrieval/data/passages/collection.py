@@ -26,7 +26,7 @@ class Collection:
     """
 
     def __init__(self, path: str, how_to_get: str = ""):
-        files = find_files(path, how_to_get or "write a file with an id and a text per line")
+        files = find_files(path, how_to_get, "write a file with an id and a text per line")
         self.table = _open(files[0])
         self.name = self.table.name
         if isinstance(self.table, Store) and self.table.damaged:

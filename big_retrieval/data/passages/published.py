@@ -147,7 +147,7 @@ class Dpr(TextSource):
             )
 
     def build(self) -> Passages:
-        table, _ = table_of(find_files(self.path, self.how_to_get or DPR_ADVICE), json_reader)
+        table, _ = table_of(find_files(self.path, self.how_to_get, DPR_ADVICE), json_reader)
         return Passages(table, partial(dpr_record, self))
 
 

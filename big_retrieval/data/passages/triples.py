@@ -82,7 +82,7 @@ class Triples(TextSource):
                 raise UserError(f"{path}: `by_query` is for tab-separated lines. Set it to 0.")
             return json_reader(path)
 
-        table, _ = table_of(find_files(self.path, self.how_to_get or TRIPLES_ADVICE), reader_of)
+        table, _ = table_of(find_files(self.path, self.how_to_get, TRIPLES_ADVICE), reader_of)
         if self.lists:
             check_lists(table, self.lists)
         if self.by_query:
