@@ -73,7 +73,10 @@ def free_port() -> int:
 
 def format_exit_status(code: int) -> str:
     """Returns "ended with status 1", or "was ended by SIGKILL" for a negative code."""
-    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+    if code >= 0:
+        return f"ended with status {code}"
+    names = {x.value: x.name for x in signal.Signals}  # without most of the real-time signals
+    return f"was ended by {names.get(-code, f'signal {-code}')}"
 
 
 class Signals:

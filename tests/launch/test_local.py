@@ -21,6 +21,13 @@ LINUX = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="Linux o
 # ---- Flags
 
 
+def test_exit_statuses_are_named() -> None:
+    numbers = (2, -signal.SIGKILL, -(signal.SIGRTMIN + 3))
+    assert [processes.format_exit_status(x) for x in numbers] == [
+        "ended with status 2", "was ended by SIGKILL", f"was ended by signal {-numbers[2]}",
+    ]  # fmt: skip
+
+
 def test_variables_of_processes() -> None:
     options = launch.parse(["--processes=1", "--", "--distributed", "--workdir", "w"])
     assert options.logs == Path("w/logs")
