@@ -6,7 +6,7 @@ import sys
 import sysconfig
 import traceback
 import types
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ import ml_collections
 
 from big_retrieval import config as configs
 from big_retrieval.cli import overrides, shipped
-from big_retrieval.config import Config, registry
+from big_retrieval.config import Config, recipe, registry
 from big_retrieval.config.runlocal import command_line
 from big_retrieval.errors import UserError
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 QUOTES = "\"'"
+OF_CONFIG_FILE = ("towers", "fields", "init", "losses", "data", "evals")  # keys that a file adds
 NO_ENTRY = (
     "no key or entry {!r}. Assign a new entry, such as a second loss, as a whole "
     "(c.losses.name = recipe.entry(...)) before its keys"
@@ -46,6 +47,14 @@ def read_config(options: "ConfigOptions") -> Config:
     for file in filter(lambda file: Path(file) in unused, options.plugins):
         log.warning(f"--plugins={file} defines no part that this config uses")
     return config
+
+
+def check_overrides(arguments: Sequence[str]) -> None:
+    """Raises for a wrong override of a key that every config has, before there is a config."""
+    raw = recipe.base().lock()
+    changes = overrides.parse_overrides(arguments)
+    overrides.apply_overrides(raw, [x for x in changes if x.path[0] not in OF_CONFIG_FILE])
+    configs.load(raw)
 
 
 def _check_file(text: str) -> None:

@@ -77,6 +77,7 @@ def main(options: TrainOptions) -> None:
 def write_config(options: TrainOptions) -> TrainOptions:
     """Writes a config for --data; returns the options with this config and its run folder."""
     from big_retrieval.auto_config.prepare import TrainingRequest, prepare
+    from big_retrieval.cli.config_file import check_overrides
 
     if options.config is not None:
         raise UserError(
@@ -90,6 +91,7 @@ def write_config(options: TrainOptions) -> TrainOptions:
         )
     if not options.data:
         raise UserError("--data is empty. Use a file or a folder.")
+    check_overrides(options.keys)
     name = re.sub(r"[^\w.=-]+", "-", Path(options.data).absolute().resolve().stem).strip("-")
     workdir = options.workdir or Path("runs") / (name or "data")
     with options.owning_folder(workdir, "--workdir"):

@@ -279,6 +279,8 @@ def test_train_rejects_contradicting_flags() -> None:
         (["--data=x", "--config=quickstart:runlocal"], "Remove --config"),
         (["--data="], "--data is empty"),
         (["--data=nowhere", "--config.total_steps=2"], "no file or folder 'nowhere'"),
+        (["--data=nowhere", "--config.total_step=2"], "did you mean config.total_steps?"),
+        (["--data=nowhere", "--config.optimizer.lr=fast"], "config.optimizer.lr is 'fast'"),
         (["--config.total_steps=2"], "needs --config"),
     ):
         done = in_process("train", *args)
