@@ -5,8 +5,10 @@ A new loss is a `big_retrieval.config.Loss` in its own file; this module does no
 
 import dataclasses
 import functools
+import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import flax.linen as nn
@@ -14,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from big_retrieval.batch import Batch, Reps
-from big_retrieval.config import Config, Constraint
+from big_retrieval.config import Config, Constraint, Loss
 from big_retrieval.errors import UserError
 from big_retrieval.losses import constraint
 from big_retrieval.losses.constraint import Multiplier
@@ -75,7 +77,7 @@ class Objective:
         for name, loss in self.config.losses.items():
             learned = scalars.get(name, NOTHING)
             context = Context(reps, batch, self.config, name, learned, step, logged)
-            value, of_loss = checked_result(loss(context), f"config.losses.{name}")
+            value, of_loss = evaluate_loss(loss, context)
             if loss.constraint.bound is not None:
                 assert multipliers is not None
                 limited[name] = value
@@ -114,12 +116,22 @@ class Objective:
         return "" if single else f"{name}/"
 
 
-def checked_result(result: Any, path: str) -> Result:
+def evaluate_loss(loss: Loss, context: Context) -> Result:
     """Returns the result of a loss.
 
     Raises:
-      UserError: it is not a scalar and its metrics by name.
+      UserError: the loss reads an unknown key, or does not return a scalar and metrics by name.
     """
+    path = f"config.losses.{context.name}"
+    try:
+        result: Any = loss(context)
+    except KeyError as error:
+        line = traceback.extract_tb(error.__traceback__)[-1]
+        fields = ", ".join(sorted(context.reps.embeddings))
+        raise UserError(
+            f"{path}: nothing is called {error} ({Path(line.filename).name}, line {line.lineno}). "
+            f"The embeddings are of the fields: {fields}."
+        ) from error
     if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Mapping)):
         raise UserError(
             f"{path} returned a {type(result).__name__}. Return the loss and its metrics, such as "

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import Config, negatives_field
 from big_retrieval.losses.context import Context
-from big_retrieval.losses.objective import with_vocabulary
+from big_retrieval.losses.objective import evaluate_loss, with_vocabulary
 from big_retrieval.models.flops import traced_flops
 from big_retrieval.models.towers import RetrievalModel, make_model
 from big_retrieval.train.build import BuiltModel
@@ -101,7 +101,7 @@ def loss_flops(config: Config, name: str, vocab_size: int) -> int:
             rows = jnp.arange(config.batch_size, dtype=jnp.int32)
             extra, _ = module.apply(params, out, batch.fields, train=True, rows=rows, **options)
             out = out.replace(extra={name: extra})
-        return part(Context(out, batch, config, name, scalars))[0]
+        return evaluate_loss(part, Context(out, batch, config, name, scalars))[0]
 
     hard = {} if reps.negatives is None else reps.negatives.embeddings
     learned = params, (reps.embeddings, reps.vectors, hard), scalars

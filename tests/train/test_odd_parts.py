@@ -108,6 +108,13 @@ def test_loss_must_return_a_scalar_and_metrics(
         built(losses={"main": recipe.entry(Odd())})
 
 
+def test_loss_that_reads_an_unknown_field_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Odd, "__call__", lambda self, context: context.reps.embeddings["txt"])
+    words = r"losses.main: nothing is called 'txt' \(test_odd.*line .* the fields: image, text"
+    with pytest.raises(UserError, match=words):
+        built(losses={"main": recipe.entry(Odd())})
+
+
 def test_scalar_name_with_a_slash_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Odd, "scalars", lambda self: {"a/b": 1.0})
     with pytest.raises(UserError, match=r"slash in its name \(\['scalars', 'main', 'a/b'\]\)"):
