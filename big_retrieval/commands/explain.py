@@ -74,12 +74,18 @@ def main(options: ItemOptions) -> None:
     with options.owning_folder(options.out):
         from big_retrieval.explain.words import lexical_fields
         from big_retrieval.inference.load import load
+        from big_retrieval.inference.saved import find, read_config
+        from big_retrieval.retrieval.encode import query_field
 
-        model = load(options.run)
-        if lexical_fields(model.config):
-            _explain_lexical(model, options)
+        config = read_config(find(options.run))  # checks flags before the weights are loaded
+        for flag, name in (("field", options.field), ("with_field", options.with_field)):
+            if name:
+                query_field(config, name, flag)
+        if lexical_fields(config):
+            _explain_lexical(load(options.run), options)
         else:
-            _explain_dense(model, options)
+            texts, images = _dense_inputs(options)
+            _explain_dense(load(options.run), options, texts, images)
 
 
 def _explain_lexical(model: Any, options: ItemOptions) -> None:
@@ -104,9 +110,8 @@ def _explain_lexical(model: Any, options: ItemOptions) -> None:
     _show(list(parts), options.words, options.out, "Explanations", listings.READING)
 
 
-def _explain_dense(model: Any, options: ItemOptions) -> None:
-    from big_retrieval.explain.attributions import gradcam, lines, write
-
+def _dense_inputs(options: ItemOptions) -> tuple[list[str], list[str]]:
+    """Returns the texts and the image files to explain by a dense model."""
     texts, images = [*options.text], [*options.image]
     if options.with_ is not None:
         (images if Path(options.with_).is_file() else texts).append(options.with_)
@@ -116,10 +121,15 @@ def _explain_dense(model: Any, options: ItemOptions) -> None:
         raise UserError(
             "Dense models are explained for a text and an image. Add --text=TEXT and --image=FILE."
         )
+    return texts, images
+
+
+def _explain_dense(model: Any, options: ItemOptions, texts: list[str], images: list[str]) -> None:
+    from big_retrieval.explain.attributions import gradcam, lines, write
+
     fields = {}
     for name in filter(None, (options.field, options.with_field)):
-        modality = model.config.fields[name].modality if name in model.config.encoded else "text"
-        fields[f"{modality}_field"] = name
+        fields[f"{model.config.fields[name].modality}_field"] = name
     names = images * len(texts)
     pairs = [(text, image) for text in texts for image in images]
     maps = [gradcam(model, text, image, **fields) for text, image in pairs]

@@ -59,6 +59,7 @@ def _search(options: SearchOptions) -> None:
         verify=options.verify,
         batch_size=options.batch_size,
         image=bool(options.image),
+        lazy=options.queries is not None,  # reads the files of queries first
     )
     if options.queries and options.out:
         column = options.image if searcher.image else ",".join(options.text)

@@ -78,9 +78,7 @@ def read_config(folder: Path) -> Config:
     """Reads config.json of a run or checkpoint folder; raises a UserError if that fails."""
     path = folder / "config.json"
     try:
-        in_checkpoint = folder.parent.name == "checkpoints"
-        run = folder.parent.parent if in_checkpoint else folder
-        return configs.load_saved(parse_config(path.read_text(), run))
+        return configs.load_saved(parse_config(path.read_text(), manifest.run_folder(folder)))
     except OSError as error:
         raise UserError(f"Cannot read {path}: {error.strerror}.") from None
     except (ValueError, RecursionError):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from big_retrieval.config import is_lexical
+from big_retrieval.data.text.tokenizers import FixedLengthTokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.evals.trec import TAG, RunWriter
 from big_retrieval.retrieval import folder as folders
@@ -122,6 +123,7 @@ def open_searcher(
     verify: bool = False,
     batch_size: int = 64,
     image: bool = False,
+    lazy: bool = False,
 ) -> IndexSearcher:
     """Opens an index and the encoder of its queries.
 
@@ -131,6 +133,7 @@ def open_searcher(
       field: field that encodes queries; empty for the default of the index.
       batch_size: queries encoded at a time.
       image: True if queries are images. Without `field`, the model's first image field reads them.
+      lazy: True loads the model, and compares it with the index, when it encodes the first query.
     """
     index = open_index(folder, verify=verify)
     binary = index.about.bags
@@ -151,7 +154,10 @@ def open_searcher(
             f"--mode={mode} does not fit index {folder} with {content}. Use --mode={fitting}, or "
             f"build an index {'without' if binary else 'with'} --binary."
         )
-    return _model_searcher(index, mode, checkpoint, field, batch_size, image)
+    searcher, load_model = _model_searcher(index, mode, checkpoint, field, batch_size, image)
+    if not lazy:
+        load_model()
+    return searcher
 
 
 def _bag_searcher(index: "InvertedIndex | DenseIndex") -> IndexSearcher:
@@ -174,8 +180,9 @@ def _model_searcher(
     field: str,
     batch_size: int,
     image: bool,
-) -> IndexSearcher:
-    from big_retrieval.inference import load
+) -> tuple[IndexSearcher, Callable[[], "TrainedModel"]]:
+    """Returns the searcher and the function that loads its model once."""
+    from big_retrieval.inference import load, saved
     from big_retrieval.retrieval.encode import query_field, rows_of
 
     path = checkpoint or index.about.checkpoint
@@ -184,23 +191,33 @@ def _model_searcher(
         raise UserError(
             f"The model {path} of index {index.folder} does not exist. Add --run=RUN{or_words}."
         )
-    model = load.load(path, batch_size=batch_size)
-    images = [n for n, x in model.config.encoded.items() if x.modality == "image"]
+    folder = saved.find(path)
+    config = saved.read_config(folder)
+    images = [n for n, x in config.encoded.items() if x.modality == "image"]
     if image and not field and images:
         field = images[0]
     default = index.about.query_field
-    if not field and default not in model.config.encoded:
+    if not field and default not in config.encoded:
         raise UserError(
-            f"Queries of index {index.folder} need field {default!r}, but {model.folder} has no "
+            f"Queries of index {index.folder} need field {default!r}, but {folder} has no "
             f"such field. {OTHER_MODEL}."
         )
-    name = query_field(model.config, field or default)
-    check_model(index.about, model, name, index.folder)
-    field_config = model.config.fields[name]
-    encode = functools.partial(rows_of, model, field=name)
-    return IndexSearcher(
-        index, mode, name, field_config.modality != "text", field_config.column, encode
-    )
+    name = query_field(config, field or default)
+
+    @functools.cache
+    def load_model() -> "TrainedModel":
+        tokenizer = FixedLengthTokenizer.load(folder / "tokenizer.json")
+        weights = saved.restore_weights(folder, config)
+        model = load.put_together(folder, config, tokenizer, weights, batch_size)
+        check_model(index.about, model, name, index.folder)
+        return model
+
+    def encode(queries: Sequence[Any]) -> Any:
+        return rows_of(load_model(), queries, field=name)
+
+    part = config.fields[name]
+    is_image = part.modality != "text"
+    return IndexSearcher(index, mode, name, is_image, part.column, encode), load_model
 
 
 def check_model(about: About, model: "TrainedModel", field: str, folder: Path) -> None:

@@ -13,7 +13,7 @@ from big_retrieval.inference import load, saved
 from big_retrieval.io import manifest
 from big_retrieval.retrieval import exports
 from big_retrieval.retrieval.documents import DocumentReader, open_records
-from big_retrieval.retrieval.encode import IMAGES, TEXTS, document_fields
+from big_retrieval.retrieval.encode import IMAGES, TEXTS, document_fields, query_field
 from big_retrieval.retrieval.index_options import IndexOptions
 from big_retrieval.retrieval.vocabulary import BagOfWordsEncoder, vocabulary_of
 
@@ -63,6 +63,7 @@ def prepare(options: IndexOptions) -> IndexWork:
         raise UserError(f"--binary needs one field, but documents have {names}. Add --field=NAME.")
     if options.binary and (reads := config.fields[name].modality) != "text":
         raise UserError(f"--binary indexes words, but field {name!r} reads {reads}s.")
+    query_field(config, options.query_field)  # raises an error for an unknown field
     records, reader = open_records("data", options.data, reader_for(options, config, fields))
     return make_work(options, checkpoint, config, fields, records, reader)
 

@@ -453,6 +453,17 @@ def test_commands_reject_wrong_flags(dense: Path, args: list[str], words: str) -
     assert done.stderr.count("\n") == 1
 
 
+def test_queries_are_opened_before_the_model(
+    lexical: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("big_retrieval.inference.load.put_together", None)
+    path = write_lines(tmp_path / "queries.jsonl", [{"question": "a"}])
+    args = [f"--index={lexical}", f"--queries={path}", f"--out={tmp_path / 'run.trec'}"]
+    done = in_process("search", *args, "--text=query")
+    assert done.returncode == 2
+    assert "queries has no column 'query'" in done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["ascii", "closed pipe"])
 def test_terminal_without_utf8_and_closed_pipe_end_quietly(place: Path, how: str) -> None:
