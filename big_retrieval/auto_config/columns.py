@@ -66,14 +66,17 @@ def columns_of(table: Table) -> list[str]:
 
 
 class ColumnChooser:
-    """Chooses columns for roles: columns of flags, then `preferred` columns, then known names."""
+    """Chooses columns for roles: columns of flags, then `preferred` columns, then known names.
+
+    `preferred` is None if the data choose the model, too.
+    """
 
     def __init__(
         self, table: Table, flags: DataFlags, data: str, preferred: Mapping[str, str] | None = None
     ):
         self._table, self._data, self._columns = table, data, columns_of(table)
         self._flags = {role: getattr(flags, role) for role in NAMES}
-        self._preferred, self._messages = preferred or {}, list[str]()
+        self._preferred, self._messages = preferred, list[str]()
         self._images = flags.images
         for role, name in self._flags.items():
             if name and name not in self._columns:
@@ -146,8 +149,8 @@ class ColumnChooser:
             return [name] if name else []
         named = {x for role, x in self._flags.items() if role != "document_id"}
         free = [x for x in self._columns if x not in named]
-        if self._preferred.get(role) in free:
-            return [self._preferred[role]]
+        if (name := (self._preferred or {}).get(role)) in free:
+            return [name]
         by_name = {plain(name): name for name in reversed(free)}
         return [by_name[name] for name in NAMES[role] if name in by_name]
 
@@ -164,9 +167,10 @@ class ColumnChooser:
 
     def _missing(self, role: str) -> UserError:
         flags = f"--{role}=COLUMN"
-        if role == "query":
+        other = "other " * any(self._flags.values())
+        if role == "query" and self._preferred is None:
             flags = "--query=COLUMN and --document=COLUMN, or --image=COLUMN and --text=COLUMN"
         return UserError(
-            f"{self._data}: no column is the {role} by its name; it has "
+            f"{self._data}: no {other}column is the {role} by its name; it has "
             f"{', '.join(self._columns)}. Name it: {flags}."
         )

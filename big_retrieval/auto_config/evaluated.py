@@ -56,7 +56,8 @@ def on_data(
     if kind == "clicks":
         return _ranked(config, split, roles, flags)
     records = SplitRecords(split, roles, flags, separator)
-    return _paired(config, name, records, folder / FOLDER)
+    label = name if len(files.splits) > 1 else "evaluation"
+    return _paired(config, label, records, folder / FOLDER)
 
 
 def _paired(config: Config, name: str, records: SplitRecords, folder: Path) -> Config:
