@@ -232,5 +232,18 @@ def table(rows: Mapping[str, Any], stream: Any = None) -> None:
         return
     width = max(len(name) for name in rows)
     for name, value in rows.items():
-        text = f"{value:.4f}" if isinstance(value, float) else str(value)
-        screen.put(f"  {name:<{width}}  {text}", stream)
+        screen.put(f"  {name:<{width}}  {_number(value)}", stream)
+
+
+def metric_lines(rows: Mapping[str, Any]) -> None:
+    """Prints a line per group of names, such as retrieval/test, on the first process."""
+    groups: dict[str, list[str]] = {}
+    for name, value in rows.items() if jax.process_index() == 0 else ():
+        group, _, metric = name.rpartition("/")
+        groups.setdefault(group, []).append(f"{metric} {_number(value)}")
+    for group, numbers in groups.items():
+        screen.put(f"  {group}: {', '.join(numbers)}")
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else str(value)

@@ -6,11 +6,12 @@ batch (models/towers.py), the objective computes one number from all embeddings
 `train` connects these parts and runs the steps, for the methods of all papers.
 """
 
+import contextlib
 import functools
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,14 +20,16 @@ import jax
 
 from big_retrieval import parallel
 from big_retrieval.config import Config
+from big_retrieval.errors import UserError
 from big_retrieval.evals import evaluators as evals
 from big_retrieval.evals.rankings import FOLDER as RANKINGS
 from big_retrieval.inference.fingerprint import params_sha256
+from big_retrieval.io import manifest
 from big_retrieval.report import page
 from big_retrieval.report.example_files.folder import ExampleFolder
 from big_retrieval.runtime import activity, distributed, locks
 from big_retrieval.train import summary
-from big_retrieval.train.logging import Alarms, Metrics, table, write_results
+from big_retrieval.train.logging import Alarms, Metrics, metric_lines, write_results
 from big_retrieval.train.nonfinite import raise_nonfinite
 from big_retrieval.train.profiling import Tracer
 from big_retrieval.train.progress import TrainingProgress
@@ -77,7 +80,7 @@ def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -
     saved = run.checkpoints.values(restored) if restored else {}
     metrics = Metrics(workdir, restored_step=restored, config=config, saved=saved)
     saving, on_mesh = closing(run.checkpoints), parallel.use(run.parts.mesh)
-    with closing(metrics), saving, StopSignal() as stop, on_mesh:
+    with _naming_saved_step(workdir), closing(metrics), saving, StopSignal() as stop, on_mesh:
         _evaluate_start(run, state, restored, metrics)
         state, step = _steps(run, compiled, state, steps, metrics, stop)
         run.checkpoints.wait()  # before a signal can end the process
@@ -109,6 +112,18 @@ def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -
         with run.extras("the report"):
             log.info(f"report in {page.write(workdir)}")
     return results
+
+
+@contextlib.contextmanager
+def _naming_saved_step(workdir: Path) -> Iterator[None]:
+    """A context whose KeyboardInterrupt becomes a UserError that names the newest checkpoint."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        steps = manifest.complete_steps(workdir / "checkpoints")
+        lost = f"Steps after checkpoints/{max(steps)} are not" if steps else "Nothing is"
+        start = "resume" if steps else "start from scratch"
+        raise UserError(f"interrupted. {lost} saved: repeat the same command to {start}.") from None
 
 
 def _results(
@@ -217,7 +232,7 @@ def _evaluate(
     values = evals.run(run.evaluators, due, weights, examples, rankings, run.extras, config)
     metrics.write(step, values)
     metrics.write_curves()
-    table(values)
+    metric_lines(values)
     return values
 
 

@@ -13,8 +13,9 @@ import pytest
 
 from big_retrieval import config as configs
 from big_retrieval.config import recipe
+from big_retrieval.errors import UserError
 from big_retrieval.io import manifest
-from big_retrieval.train.loop import train
+from big_retrieval.train.loop import _naming_saved_step, train
 from big_retrieval.train.stop import StopSignal
 from tests.helpers import ROOT, environment, results, tiny
 
@@ -60,6 +61,15 @@ def test_signal_after_a_step_requests_a_stop(
         else:
             os.kill(os.getpid(), number)
     assert [signal.getsignal(number) for number in SIGNALS] == [outside, outside]
+
+
+def test_interrupt_names_the_newest_checkpoint(tmp_path: Path) -> None:
+    for words in ("Nothing is saved", "Steps after checkpoints/4 are not saved"):
+        with pytest.raises(UserError, match=words), _naming_saved_step(tmp_path):
+            raise KeyboardInterrupt
+        folder = tmp_path / "checkpoints" / "4"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / manifest.MANIFEST).touch()
 
 
 @pytest.mark.slow
