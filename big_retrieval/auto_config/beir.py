@@ -24,6 +24,7 @@ from big_retrieval.data.stores.headerless import read_tabs
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals.trec import read_qrels
 from big_retrieval.io import durable
+from big_retrieval.runtime.messages import count_of
 
 log = logging.getLogger(__name__)
 RANKED = {True: 5_000, False: 100_000}  # maximum number of ranked documents: on CPUs, else
@@ -45,7 +46,7 @@ def beir_task(data: str, folder: Path) -> TrainingTask | None:
     splits = _splits(root)
     documents, queries = (file_table(root / f"{x}.jsonl") for x in ("corpus", "queries"))
     names = ", ".join(f"{stem}.tsv for {name}" for name, stem in splits.items())
-    log.info(f"data {data}: {len(documents):,} documents, judgments {names}")
+    log.info(f"data {data}: {count_of(len(documents), 'document')}, judgments {names}")
     durable.make_folder(folder)
     train = Beir(
         path=str(root), split=splits["train"], min_relevance=1.0, duplicates="max",

@@ -20,6 +20,7 @@ from big_retrieval.data.judged.open_graded import Graded
 from big_retrieval.data.judged.split_files import reading, split_files
 from big_retrieval.data.judged.split_options import SplitOptions
 from big_retrieval.errors import UserError
+from big_retrieval.runtime.messages import count_of
 
 log = logging.getLogger(__name__)
 OPTIONS = SplitOptions(0, 0.9, 0.9, 0.5, "")  # shares of queries, documents and development
@@ -49,7 +50,7 @@ def judged_sources(
     log.info(
         f"{counts['train']['pairs']:,} pairs of {counts['train']['queries']:,} queries and "
         f"{counts['train']['documents']:,} documents are for training; validation has "
-        f"{counts['validation']['queries']:,} queries that training does not have"
+        f"{count_of(counts['validation']['queries'], 'query')} that training does not have"
     )
     for note in summary["skipped"]:
         log.info(f"skipped: {note}")

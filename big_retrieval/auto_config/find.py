@@ -16,6 +16,7 @@ from big_retrieval.data.formats.open_files import READERS, expand, table_of
 from big_retrieval.data.formats.pictures import IMAGES, is_folder_of_shards, walk
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.errors import Damaged, UserError
+from big_retrieval.runtime.messages import count_of
 
 TAR = ".tar"
 TABLES = {*READERS, ".npz"} - {TAR}
@@ -222,7 +223,8 @@ def _by_column(found: FoundData) -> FoundData:
             where = (f"{name}={cells[0]}",) if len(cells) == 1 and None not in words else ()
             splits[word] = replace(split, where=where, rows=rows)
         elif cells:
-            notes.append(f"{len(rows):,} records left out: their {name!r} is not a known split")
+            count = count_of(len(rows), "record")
+            notes.append(f"{count} left out: the value of {name!r} is not a known split")
     return replace(found, splits=splits, notes=[*found.notes, *notes])
 
 

@@ -24,6 +24,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.inference.saved import read_config
 from big_retrieval.io import durable
 from big_retrieval.io.manifest import to_json
+from big_retrieval.runtime.messages import count_of
 
 log = logging.getLogger(__name__)
 CONFIG, MADE_FROM = "config.py", "made_from.json"  # in the run folder
@@ -57,8 +58,8 @@ def prepare(request: TrainingRequest, workdir: Path, changed: Sequence[str] = ()
     task = task or table_task(request.data, request.flags, workdir)
     if task.records < FEW:
         log.warning(
-            f"only {task.records:,} records for training: enough to test the setup, but the model "
-            "learns little"
+            f"only {count_of(task.records, 'record')} for training: enough to test the setup, but "
+            "the model learns little"
         )
     task = replace(task, init=_init(request, task.roles))
     sections = KINDS[task.roles.kind](task, machine.here())
@@ -75,7 +76,8 @@ def prepare(request: TrainingRequest, workdir: Path, changed: Sequence[str] = ()
         comments = [x[2:] for x in section.split("\n") if x.startswith("# ")]
         log.info(" ".join(comments[1:])) if comments[1:] else None
     before = f", before {' '.join(changed)}" if changed else ""
-    log.info(f"{config.total_steps:,} steps of {config.batch_size:,} records{before}")
+    steps = count_of(config.total_steps or 0, "step")
+    log.info(f"{steps} of {config.batch_size:,} records{before}")
     again = shlex.quote(f"--config={path}")
     log.info(f"config {path}: edit it and train again with {again} --workdir=ANOTHER_FOLDER")
     return path

@@ -17,6 +17,7 @@ from big_retrieval.data.images.decoding import Encoded, picture
 from big_retrieval.data.sources import RecordSource, evenly_spaced, is_absent
 from big_retrieval.data.text.normalize import normalize_text
 from big_retrieval.errors import Damaged
+from big_retrieval.runtime.messages import count_of
 from big_retrieval.runtime.progress import progress_bar
 
 log = logging.getLogger(__name__)
@@ -86,7 +87,7 @@ def read_keys(
     """Reads records that need a text in each of `columns`, and an image if `image` is True."""
     keys, progress = RecordKeys(), None
     if len(rows) > MANY:
-        log.info(f"reading all {len(rows):,} records once, to keep copies in one split")
+        log.info(f"reading all {count_of(len(rows), 'record')} once, to keep copies in one split")
         progress = progress_bar("records", len(rows))
     sampled = {rows[i] for i in evenly_spaced(len(rows), SAMPLED).tolist()}
     for index in rows:

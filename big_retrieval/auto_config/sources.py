@@ -27,6 +27,7 @@ from big_retrieval.data.sources import cell_of, evenly_spaced, make_source, text
 from big_retrieval.data.text.normalize import normalize_text
 from big_retrieval.errors import UserError
 from big_retrieval.io import durable
+from big_retrieval.runtime.messages import count_of
 
 log = logging.getLogger(__name__)
 FOLDER = "data"  # in the run folder
@@ -39,6 +40,8 @@ def open_data(data: str, flags: DataFlags, workdir: Path) -> FoundData:
     """Opens the data at a path, and logs their splits."""
     files = find(data, flags.images or "", workdir / FOLDER, workdir)
     counts = ", ".join(f"{len(split):,} for {name}" for name, split in files.splits.items())
+    if len(files.splits) == 1:
+        counts = count_of(len(files.splits["train"]), "record")
     for message in (f"data {data}: {files.form}, {counts}", *files.notes):
         log.info(message)
     train = files.splits["train"]
@@ -115,7 +118,8 @@ class SplitRecords:
                 "JSON lines with lists"
             )
         if keys.dropped and count is None:
-            log.info(f"{keys.dropped:,} records for {name} left out, the first: {keys.first}")
+            left_out = count_of(keys.dropped, "record")
+            log.info(f"{left_out} for {name} left out, the first: {keys.first}")
         return keys
 
     def chosen(
@@ -205,8 +209,8 @@ def _sources(
         if not len(rows["validation"]):
             raise UserError("all records share one text. Training needs records that differ.")
         log.info(
-            f"{len(rows['validation']):,} records are split off for validation, "
-            f"{len(rows['train']):,} are for training: {description}"
+            f"{count_of(len(rows['validation']), 'record')} split off for validation, "
+            f"{count_of(len(rows['train']), 'record')} for training: {description}"
         )
         records["validation"], keys["validation"] = splits["train"], train
     sources, counts = {}, {}
@@ -214,7 +218,8 @@ def _sources(
         chosen = records[name].chosen(name, rows[name], keys[name], folder)
         sources[name], counts[name] = chosen
     if (count := counts["validation"]) < FEW_HELD_OUT:
-        log.warning(f"only {count} records for validation: its metrics are optimistic and noisy")
+        few = count_of(count, "record")
+        log.warning(f"only {few} for validation: its metrics are optimistic and noisy")
     return train.sample, sources, counts["train"]
 
 

@@ -23,6 +23,7 @@ from big_retrieval.cli.option_groups import CommonOptions, ConfigOptions
 from big_retrieval.cli.options import AtLeast1, Flag, parse, select
 from big_retrieval.data.judged.split_options import SplitOptions
 from big_retrieval.errors import UserError
+from big_retrieval.runtime.messages import count_of
 
 if TYPE_CHECKING:
     from big_retrieval.config import Config, Graded
@@ -122,7 +123,8 @@ def convert(options: ConvertOptions) -> None:
         )
         if damage.count:
             print(f"{damage.count:,} damaged records were skipped; {damage.file} names them")
-        print(f"{index['records']:,} records in {len(index['shards'])} shards under {folder}")
+        shards = count_of(len(index["shards"]), "shard")
+        print(f"{count_of(index['records'], 'record')} in {shards} under {folder}")
         print(f"to train on them: --config.data.type=pairs --config.data.path={folder}")
 
 

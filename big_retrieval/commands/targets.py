@@ -20,6 +20,7 @@ from typing import Annotated
 from big_retrieval.cli.option_groups import ConfigOptions
 from big_retrieval.cli.options import AtLeast1, Flag, only_one
 from big_retrieval.errors import UserError
+from big_retrieval.runtime.messages import count_of
 
 log = logging.getLogger(__name__)
 LOG = True
@@ -54,7 +55,7 @@ def main(options: TargetsOptions) -> None:
         else:
             field = targets.text_field(config, options.field)
             texts = targets.captions_of_config(config, field)
-        log.info(f"{len(texts):,} captions")
+        log.info(f"{count_of(len(texts), 'caption')}")
         path = options.encoder
         model = import_model(path, tokenizer=options.tokenizer, batch_size=options.batch_size)
         reader = query_field(model.config, options.encoder_field, "encoder_field")

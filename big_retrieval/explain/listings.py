@@ -26,7 +26,8 @@ from big_retrieval.explain.words import (
     words_of,
 )
 from big_retrieval.report import heat_maps
-from big_retrieval.report.numbers import count_of, number
+from big_retrieval.report.numbers import number
+from big_retrieval.runtime.messages import count_of
 from big_retrieval.sparse import listing
 
 if TYPE_CHECKING:

@@ -16,8 +16,9 @@ from big_retrieval.explain.examples import TOP, ExplainedRecord, full_text
 from big_retrieval.io.durable import write_bytes
 from big_retrieval.report.examples import matched
 from big_retrieval.report.html import Html, document, style, tag
-from big_retrieval.report.numbers import count_of, number, percent
+from big_retrieval.report.numbers import number, percent
 from big_retrieval.report.thumbnails import data_uri
+from big_retrieval.runtime.messages import count_of
 from big_retrieval.sparse.listing import Listed, Shared
 
 CLOUD = "The larger a word, the larger its value."

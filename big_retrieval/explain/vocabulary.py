@@ -19,7 +19,8 @@ from big_retrieval.explain import pictures
 from big_retrieval.explain.examples import open_data, values_of
 from big_retrieval.explain.pages import Listing
 from big_retrieval.explain.words import choose_field, represent, words_of
-from big_retrieval.report.numbers import count_of, number, percent
+from big_retrieval.report.numbers import number, percent
+from big_retrieval.runtime.messages import count_of
 from big_retrieval.sparse.listing import named, terms_of
 
 if TYPE_CHECKING:

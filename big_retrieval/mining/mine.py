@@ -18,6 +18,7 @@ from big_retrieval.mining.choice import MiningOptions, QueryResults, choose
 from big_retrieval.mining.searchers import CandidateSearcher
 from big_retrieval.mining.task import Task
 from big_retrieval.runtime import locks
+from big_retrieval.runtime.messages import count_of
 from big_retrieval.runtime.progress import progress_bar
 
 log = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ def mine(
       depth: number of documents to search for each query.
     """
     queries = np.array([n for n, right in enumerate(task.right) if right], np.int64)
-    log.info(f"{len(queries):,} queries, {len(task.documents):,} documents")
+    log.info(f"{count_of(len(queries), 'query')}, {count_of(len(task.documents), 'document')}")
     settings = {
         "searcher": searcher.fingerprint,
         "config": schema.to_plain(config),
@@ -51,7 +52,7 @@ def mine(
         counts = Counter({int(n): times for n, times in file.noted.get("counts", {}).items()})
         dropped = Counter[str](file.noted.get("dropped", {}))
         if finished:
-            log.info(f"resuming after the {finished:,} queries in {out}.partial")
+            log.info(f"resuming after the {count_of(finished, 'query')} in {out}.partial")
         with progress_bar("queries", len(queries) - finished) as progress:
             for start in range(finished, len(queries), QUERIES):
                 part = queries[start : start + QUERIES]
@@ -66,7 +67,8 @@ def mine(
         file.finish()
     total = sum(number * times for number, times in counts.items())
     mean = total / max(1, counts.total())
-    log.info(f"{total:,} negatives, {mean:.1f} a query; {counts[0]:,} queries without negatives")
+    without = count_of(counts[0], "query")
+    log.info(f"{count_of(total, 'negative')}, {mean:.1f} a query; {without} without negatives")
     if dropped:
         reasons = (f"{times:,} x {reason}" for reason, times in dropped.most_common())
         log.info(f"skipped: {'; '.join(reasons)}")

@@ -28,6 +28,7 @@ from big_retrieval.io.npy import header
 from big_retrieval.io.resumable_file import AppendedFile
 from big_retrieval.mining.task import as_one
 from big_retrieval.runtime import locks
+from big_retrieval.runtime.messages import count_of
 from big_retrieval.runtime.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def encode(model: "TrainedModel", field: str, texts: Sequence[Text], out: Path, 
     with AppendedFile(out, _settings(model, field, texts, sha256)) as file:
         finished = int(file.noted.get("captions", 0))
         if finished:
-            log.info(f"resuming after the {finished:,} captions in {out}.partial")
+            log.info(f"resuming after the {count_of(finished, 'caption')} in {out}.partial")
         with progress_bar("captions", len(texts) - finished) as progress:
             for start in range(finished, len(texts), CHUNK):
                 captions = [as_one(text) for text in texts[start : start + CHUNK]]

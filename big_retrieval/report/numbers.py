@@ -43,11 +43,6 @@ def number(value: Any, digits: int = 4) -> str:
     return text.replace("-", "−", 1) if text.startswith("-") else text
 
 
-def count_of(count: int, noun: str) -> str:
-    """Formats a count of things: "1 word", "2 words"."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 def metric(name: str, value: Any) -> str:
     """Formats a metric: fractions in percent without the sign, and ranks, with one decimal."""
     if is_number(value) and math.isfinite(value):

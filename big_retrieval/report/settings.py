@@ -8,9 +8,10 @@ from big_retrieval.config import Config, Plugin, schema
 from big_retrieval.config.foreign import make_foreign
 from big_retrieval.errors import UserError
 from big_retrieval.report.html import Html, table, tag
-from big_retrieval.report.numbers import NONE, count_of, duration, number
+from big_retrieval.report.numbers import NONE, duration, number
 from big_retrieval.report.read import RunFiles
 from big_retrieval.report.results import chip
+from big_retrieval.runtime.messages import count_of
 
 IN_SIGHT = 12  # maximum number of keys in a table that is not folded
 Flat = dict[str, Any]

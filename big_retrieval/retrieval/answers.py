@@ -5,6 +5,7 @@ import sys
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.retrieval.index_search import IndexSearcher
 from big_retrieval.runtime import screen
+from big_retrieval.runtime.messages import count_of
 
 
 def answer(searcher: IndexSearcher, query: str, depth: int) -> None:
@@ -37,7 +38,7 @@ def converse(searcher: IndexSearcher, depth: int) -> None:
         import readline  # noqa: F401  # makes lines editable, with a history
 
         count, about = len(searcher.index), searcher.index.about
-        print(f"{count:,} documents of {about.kind} {searcher.index.folder}; Ctrl-D ends")
+        print(f"{count_of(count, 'document')} of {about.kind} {searcher.index.folder}; Ctrl-D ends")
     while True:
         try:
             line = input("query> " if terminal else "").strip()

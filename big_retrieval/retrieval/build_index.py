@@ -25,6 +25,7 @@ from big_retrieval.retrieval.index_options import IndexOptions
 from big_retrieval.retrieval.index_work import IndexWork, origin, prepare
 from big_retrieval.retrieval.vocabulary import normalises
 from big_retrieval.runtime import atomic_folder
+from big_retrieval.runtime.messages import count_of
 
 log = logging.getLogger(__name__)
 UNIQUE = "Give each document its own id, or name another column with --id"
@@ -44,7 +45,7 @@ def log_index(out: Path, about: About) -> None:
     """Logs the size of an index, and the command that searches it."""
     size = sum(path.stat().st_size for path in out.iterdir())
     entries = f", {about.entries / about.documents:.1f} values each" if about.terms else ""
-    log.info(f"{about.documents:,} documents{entries}, {size / 2**20:,.1f} MiB in {out}")
+    log.info(f"{count_of(about.documents, 'document')}{entries}, {size / 2**20:,.1f} MiB in {out}")
     log.info(f"to search: big-retrieval search --index={out}{registry.plugin_flags()}")
 
 

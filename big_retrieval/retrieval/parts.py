@@ -30,6 +30,7 @@ from big_retrieval.retrieval.folder import DENSE, ORIGIN
 from big_retrieval.retrieval.index_options import IndexOptions
 from big_retrieval.retrieval.index_work import origin, prepare
 from big_retrieval.runtime import atomic_folder
+from big_retrieval.runtime.messages import count_of
 
 log = logging.getLogger(__name__)
 DIFFERENCES = {"model": "another model or checkpoint", "documents": "other documents"}
@@ -68,8 +69,8 @@ class IndexPart:
         blocks = -(-records // size)
         if blocks < self.count:
             raise UserError(
-                f"--part={self}: {records:,} documents, encoded {size:,} at a time, allow at most "
-                f"{blocks:,} parts."
+                f"--part={self}: {count_of(records, 'document')}, encoded {size:,} at a time, "
+                f"allow at most {count_of(blocks, 'part')}."
             )
         start, stop = (x * blocks // self.count * size for x in (self.number - 1, self.number))
         return range(start, min(stop, records))
@@ -99,7 +100,8 @@ def make_part(options: IndexOptions, part: IndexPart) -> list[IndexPart]:
         log.info(f"part {part} exists already")
     else:
         about = build_index.write_index_or_export(work, target)
-        log.info(f"part {part}: {about.documents if about else 0:,} documents in {target}")
+        count = count_of(about.documents if about else 0, "document")
+        log.info(f"part {part}: {count} in {target}")
     # Listed after the rename: if two processes finish together, at least one sees all parts.
     missing = [x for x in part.all() if not x.folder(options.out).is_dir()]
     return [] if folders.made_from(options.out) == made_from else missing

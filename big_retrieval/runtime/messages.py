@@ -16,6 +16,7 @@ and errors, after `[process 3]`. Output that fails does not end a run (runtime/s
 import contextlib
 import contextvars
 import logging
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -30,6 +31,14 @@ LEVELS = {
 }
 PACKAGE = logging.getLogger("big_retrieval")
 _about: contextvars.ContextVar[str] = contextvars.ContextVar("about", default="")
+
+
+def count_of(count: int, noun: str) -> str:
+    """Formats a count of things: "1 word", "2 words", "2 queries"."""
+    if count == 1:
+        return f"1 {noun}"
+    plural = re.sub(r"(?<=[^aeou])y$", "ie", noun) + "s"
+    return f"{count:,} {plural}"
 
 
 class ScreenHandler(logging.Handler):

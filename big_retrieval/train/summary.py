@@ -21,6 +21,7 @@ from big_retrieval.inference.fingerprint import versions
 from big_retrieval.io.durable import write_bytes
 from big_retrieval.io.manifest import to_json
 from big_retrieval.runtime import machine
+from big_retrieval.runtime.messages import count_of
 from big_retrieval.train.averaging import Averaging, snapshots
 from big_retrieval.train.run import TrainingRun
 from big_retrieval.train.schedules import Timeline, make_schedule, title
@@ -49,7 +50,7 @@ def log_summary(run: TrainingRun) -> None:
         "embeddings": _embeddings(run),
         "batch": f"{batch:,} global, {batch // groups:,} a device, {negatives:,} negatives a query",
         **_data(run),
-        "length": f"{run.total_steps:,} steps, {epochs:.1f} epochs",
+        "length": f"{count_of(run.total_steps, 'step')}, {epochs:.1f} epochs",
         **_optimizer(run),
         "run folder": str(run.workdir),
     }
@@ -122,7 +123,7 @@ def log_damage(run: TrainingRun) -> None:
 def _data(run: TrainingRun) -> dict[str, str]:
     """Returns the data, and the shares of a mixture."""
     source, vocabulary = run.source, run.tokenizer.vocab_size
-    lines = {"data": f"{source.name}, {len(source):,} records, vocabulary {vocabulary:,}"}
+    lines = {"data": f"{source.name}, {count_of(len(source), 'record')}, vocabulary {vocabulary:,}"}
     if isinstance(source, MixedSource):
         parts = []
         for name, share in source.shares.items():

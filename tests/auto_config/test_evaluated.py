@@ -82,7 +82,7 @@ def test_pictures_with_text_files(said: list[str]) -> None:
     assert [words for _, words in records(source)] == [
         (caption(number), f"second {number}") for number in range(5)
     ]
-    assert any("1 records for train left out, the first: drawn, row 6" in x for x in said)
+    assert any("1 record for evaluation left out, the first: drawn, row 6" in x for x in said)
 
 
 def test_of_data_with_splits_the_test_counts(said: list[str]) -> None:

@@ -75,7 +75,7 @@ def test_find_divides_by_column(said: list[str]) -> None:
     assert (config.data.where, config.data.rows) == (("split=train",), "")
     assert sorted(records(config.data)) == expected(TRAIN)
     assert sorted(records(config.evals["validation"].data)) == expected(OTHER)
-    assert "5 records left out: their 'split' is not a known split" in said
+    assert "5 records left out: the value of 'split' is not a known split" in said
 
 
 def test_find_takes_only_all_folders_as_splits() -> None:
