@@ -1,6 +1,7 @@
 """Patch groups, maps and words of a model against the equations."""
 
 import dataclasses
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.explain import patch_list, rectangle
 from big_retrieval.explain.words import represent
 from big_retrieval.inference.load import TrainedModel
+from big_retrieval.runtime import progress
 from tests.explain.conftest import TOP, make
 from tests.helpers import user_error
+from tests.runtime.test_progress_bars import Terminal
 
 R = 4
 
@@ -99,6 +102,15 @@ def test_usage_is_mean_of_rows(model: TrainedModel, scenes: SceneRecords) -> Non
     means = represent(model, texts, "text").toarray().mean(axis=0)
     usage = explain.usage(model, iter(texts), "text")
     np.testing.assert_allclose(usage.means, means, rtol=1e-5)
+
+
+def test_long_encodings_show_a_bar_on_terminals(
+    model: TrainedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "DELAY", 0.0)
+    monkeypatch.setattr(sys, "stderr", out := Terminal())
+    represent(model, ["a red circle"] * 3, "text")
+    assert "3/3" in out.getvalue()
 
 
 def test_terms_without_words_have_names_of_tokenizer(model: TrainedModel) -> None:

@@ -3,10 +3,11 @@ import sys
 
 import pytest
 
+from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.runtime import progress
 
 
-class _Terminal(io.StringIO):
+class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
 
@@ -14,11 +15,11 @@ class _Terminal(io.StringIO):
 @pytest.mark.parametrize(
     ("shown", "stream", "delay", "is_visible"),
     [
-        (None, _Terminal, 0.0, True),
+        (None, Terminal, 0.0, True),
         (None, io.StringIO, 0.0, False),
         (True, io.StringIO, 0.0, True),
         (True, io.StringIO, 1000.0, False),
-        (False, _Terminal, 0.0, False),
+        (False, Terminal, 0.0, False),
     ],
 )
 def test_bar_shows_long_work(
@@ -41,3 +42,11 @@ def test_bar_shows_long_work(
     if is_visible and stream is io.StringIO:  # a log: a line per state, nothing is overwritten
         assert "\r" not in out.getvalue()
         assert any("2/3" in line for line in lines)
+
+
+def test_learning_a_vocabulary_shows_bars(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "DELAY", 0.0)
+    monkeypatch.setattr(sys, "stderr", out := Terminal())
+    learn_wordpiece(["low lower"] * 2, 100)
+    assert "texts of the vocabulary" in out.getvalue()
+    assert "word pieces" in out.getvalue()
