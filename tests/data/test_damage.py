@@ -5,8 +5,6 @@ import functools
 import json
 import os
 import re
-import struct
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,7 +25,7 @@ from big_retrieval.data.pipeline import Reading, eval_batches, train_batches
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.errors import Damaged, UserError
-from tests.data.files import encoded, write_tar
+from tests.data.files import encoded, png_header, write_tar
 from tests.readers import image_reader, text_reader
 
 RECORDS, BAD = 24, 5
@@ -46,19 +44,6 @@ def noise(number: int) -> Image.Image:
 @functools.cache
 def picture(number: int) -> bytes:
     return encoded(noise(number))
-
-
-def png_header(width: int, height: int) -> bytes:
-    """Returns a PNG file with a size and almost no pixels."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return (
-            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        )
-
-    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    data = chunk(b"IDAT", zlib.compress(b"\0" * 1000))
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + data + chunk(b"IEND", b"")
 
 
 JPEG = encoded(noise(0).resize((200, 160)), "JPEG")

@@ -4,14 +4,13 @@ import io
 import struct
 import subprocess
 import sys
-import zlib
 
 import numpy as np
 import pytest
 from PIL import Image, ImageOps, PngImagePlugin
 
 from big_retrieval.data.images import bands, decoding, limits
-from tests.data.test_damage import png_header
+from tests.data.files import png_file, png_header
 from tests.fuzz import corpus
 
 
@@ -101,12 +100,9 @@ def test_decode_rejects_before_it_decodes(monkeypatch):
 
 
 def test_decode_rejects_a_png_file_with_damaged_pixels():
-    head = struct.pack(">IIBBBBB", 16, 12, 8, 2, 0, 0, 0)
     rows = b"".join(bytes([row]) + bytes(48) for row in range(12))  # there are five filters
-    parts = [(b"IHDR", head), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
-    data = b"\x89PNG\r\n\x1a\n" + b"".join(corpus.png_chunk(*part) for part in parts)
     with pytest.raises(ValueError, match="not a readable image"):
-        decoding.decode(data)
+        decoding.decode(png_file(16, 12, rows))
 
 
 def photograph(megapixels: int, **keys) -> tuple[Image.Image, bytes]:

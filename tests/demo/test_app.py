@@ -2,8 +2,6 @@
 
 import io
 import re
-import struct
-import zlib
 from html.parser import HTMLParser
 from typing import Any
 
@@ -13,6 +11,7 @@ from PIL import Image
 
 from big_retrieval.demo.load_collection import Demo
 from big_retrieval.demo.service import Overloaded, SearchQuery, Service
+from tests.data.files import png_header
 from tests.demo.conftest import COUNT
 
 ASK = "a small red circle"
@@ -24,16 +23,6 @@ def png(size: int = 32) -> bytes:
     stream = io.BytesIO()
     Image.fromarray(pixels).save(stream, "png")
     return stream.getvalue()
-
-
-def bomb(side: int) -> bytes:
-    """A small PNG file whose header declares a large picture."""
-    out = b"\x89PNG\r\n\x1a\n"
-    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
-    for name, data in ((b"IHDR", header), (b"IDAT", zlib.compress(b"\0" * 1000))):
-        checksum = struct.pack(">I", zlib.crc32(name + data))
-        out += struct.pack(">I", len(data)) + name + data + checksum
-    return out
 
 
 def test_search_answers_by_every_mode(client: Any, demo: Demo) -> None:
@@ -173,8 +162,8 @@ def test_api_rejects_wrong_image(client: Any) -> None:
         (b"", 400, "No image"),
         (b"<svg onload=alert(1)>", 415, "Not an image that can be read"),
         (good[:60] + b"\0" * 40, 422, "the image is not a readable image"),
-        (bomb(5000), 413, "more than 16 megapixels"),
-        (bomb(60000), 413, "more than 16 megapixels"),
+        (png_header(5000, 5000), 413, "more than 16 megapixels"),
+        (png_header(60000, 60000), 413, "more than 16 megapixels"),
         (b"x" * (MAX_BODY + 1), 413, "larger than 8 MiB"),
     ):
         reply = client.post("/api/search", content=data)

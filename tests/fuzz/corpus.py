@@ -3,14 +3,12 @@
 import functools
 import json
 import re
-import struct
-import zlib
 from typing import Any
 
 import numpy as np
 from PIL import Image, PngImagePlugin
 
-from tests.data.files import encoded
+from tests.data.files import encoded, png_file
 
 XMP = b"<x:xmpmeta xmlns:x='adobe:ns:meta/'><tiff:Orientation>6</tiff:Orientation></x:xmpmeta>"
 # Interlaced PNG files: top, left, and the steps down and across of each pass.
@@ -143,16 +141,10 @@ def _profile() -> bytes:
     return bytes(profile)
 
 
-def png_chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-
 def _deep_png(width: int = 16, height: int = 12) -> bytes:
     """RGBA of 16 bits, interlaced, which Pillow reads and does not write."""
-    head = struct.pack(">IIBBBBB", width, height, 16, 6, 0, 0, 1)
     rng, rows = np.random.default_rng(1), b""
     for top, left, down, across in _PASSES:
         columns = len(range(left, width, across))
         rows += b"".join(b"\0" + rng.bytes(8 * columns) for _ in range(top, height, down))
-    parts = [png_chunk(b"IHDR", head), png_chunk(b"IDAT", zlib.compress(rows))]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(parts) + png_chunk(b"IEND", b"")
+    return png_file(width, height, rows, depth=16, color=6)
