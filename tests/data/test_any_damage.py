@@ -146,12 +146,6 @@ def test_try_record_rejects_a_column_that_no_record_has(first):
     assert not isinstance(caught.value, Damaged)
 
 
-def test_try_record_rejects_a_source_without_a_usable_record():
-    source = Unsound(change=raise_at(COUNT, KeyError("bug")))
-    with pytest.raises(UserError, match=r"no usable record among its first 12.*KeyError: 'bug'"):
-        try_record(source, {"text": SPEC})
-
-
 @pytest.mark.parametrize("problem", [KeyboardInterrupt, SystemExit, GeneratorExit])
 def test_interrupts_and_exits_pass_through(problem):
     with pytest.raises(problem), record_at("here"):

@@ -204,17 +204,6 @@ def test_graded_skips_equal_pairs(folder, capsys):
     assert "2 of 5 pairs are skipped: they repeat an earlier" in capsys.readouterr().err
 
 
-def test_graded_converts_ranks_and_clicks(folder):
-    ranks = [pair("q1", "d1", 1), pair("q1", "d2", 2), pair("q2", "d1", 100)]
-    assert list(judged(source(folder, pairs=ranks, score_from="rank")).values()) == [100, 99, 1]
-    clicks = [("q1", "d1", 3), ("q1", "d2", 8), ("q2", "d1", 1), ("q1", "d3", 3), ("q1", "d4", 0)]
-    found = source(folder, pairs=[pair(*each) for each in clicks], score_from="clicks", s_max=10)
-    assert judged(found) == {
-        ("q1", "d2"): 10, ("q1", "d1"): 9, ("q1", "d3"): 9, ("q2", "d1"): 10
-    }  # fmt: skip
-    assert "1 of 5 pairs are skipped: they have no clicks" in found.notes
-
-
 def test_graded_samples_images_only_in_training(folder):
     image = source(folder)[0]["image"]
     assert isinstance(image, OneOf)
@@ -256,15 +245,6 @@ def test_graded_keeps_column_named_image(folder):
     assert picture(record["image"])[0, 0, 0] == 1
     assert "file" not in record
     assert source(folder, image="")[1]["image"] == "1.png"
-
-
-def test_graded_renames_shared_columns_of_pairs(folder):
-    found = source(folder, pairs=[pair("q1", "d1", title="as shown", kind="p", image="i")])
-    record = found[0]
-    assert (record["title"], record["pair.title"]) == ("shoe", "as shown")
-    assert (record["query.kind"], record["document.kind"], record["pair.kind"]) == ("a", "x", "p")
-    assert record["pair.image"] == "i"
-    assert found.value(0, "pair.title") == "as shown"
 
 
 def test_format_qrels_counts_pairs(folder):

@@ -22,57 +22,12 @@ from big_retrieval.data.stores.headerless import qrels_reader
 from big_retrieval.data.stores.ingest import open_store
 from big_retrieval.errors import UserError
 
-PAIRS = [("q1", "10", 3.0), ("q1", "11", 1.0), ("q2", "12", 2.0)]
-NAMES = ("query_id", "document_id", "score")
-TITLES = {"10": "ten", "11": "eleven", "12": "twelve"}
-
-
-def as_csv(folder):
-    with (folder / "pairs.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([NAMES, *PAIRS])
-    return "pairs.csv"
-
-
-def as_text(name, content):
-    """Returns a writer of a file with some content."""
-
-    def write(folder):
-        (folder / name).write_text(content)
-        return name
-
-    return write
-
-
-def as_parquet(folder):
-    rows = [{"query_id": q, "document_id": int(d), "score": int(s)} for q, d, s in PAIRS]
-    pq.write_table(pa.Table.from_pylist(rows), folder / "pairs.parquet")
-    return "pairs.parquet"
-
-
-ROWS = [dict(zip(NAMES, pair, strict=True)) for pair in PAIRS]
-LINES = "".join(json.dumps(row) + "\n" for row in ROWS)
-TREC = "\n".join(f"{q} 0   {d} {int(s)}\n" for q, d, s in PAIRS) + "\n"  # with empty lines
-FORMS = {
-    "csv": (as_csv, "line 4"),
-    "jsonl": (as_text("pairs.jsonl", LINES), "line 3"),
-    "parquet": (as_parquet, "row 3"),
-    "ground truth": (
-        as_text("gt.json", json.dumps({"q1": {"10": 3.0, "11": 1.0}, "q2": {"12": 2.0}})),
-        "query 'q2'",
-    ),
-    "list": (as_text("pairs.json", json.dumps(ROWS)), "row 3"),
-    "trec": (as_text("test.qrels", TREC), "line 5"),
-    "bare tsv": (
-        as_text("qrels.tsv", "".join(f"{q}\t{d}\t{s}\n" for q, d, s in PAIRS)), "line 3"
-    ),
-}  # fmt: skip
-
 
 @pytest.fixture
 def folder(tmp_path):
-    (tmp_path / "queries.json").write_text(json.dumps({"q1": "red shoes", "q2": "lamp"}))
-    rows = {key: {"title": title} for key, title in TITLES.items()}
-    (tmp_path / "corpus_1.json").write_text(json.dumps(rows))
+    (tmp_path / "pairs.csv").write_text("query_id,document_id,score\nq1,10,3\nq2,12,2\n")
+    (tmp_path / "queries.json").write_text('{"q1": "red shoes", "q2": "lamp"}')
+    (tmp_path / "corpus_1.json").write_text('{"10": {"title": "ten"}, "12": {"title": "twelve"}}')
     return tmp_path
 
 
@@ -84,26 +39,6 @@ def graded(folder, path, **keys):
         **keys,
     }
     return make_source(config.Graded(path=str(folder / path), **keys))
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_graded_reads_pairs_of_every_form(folder, form):
-    write, place = FORMS[form]
-    found = graded(folder, write(folder))
-    texts = {"q1": "red shoes", "q2": "lamp"}
-    assert [found[i] for i in range(3)] == [
-        {
-            "query_id": query,
-            "document_id": document,
-            "score": score,
-            "text": texts[query],
-            "title": TITLES[document],
-            "id": f"{found.name}-{i:06d}",
-        }
-        for i, (query, document, score) in enumerate(PAIRS)
-    ]
-    assert list(found.captions()) == ["red shoes", "lamp", "ten", "eleven", "twelve"]
-    assert found.place(2).endswith(place)
 
 
 @pytest.mark.parametrize(
@@ -153,14 +88,14 @@ def test_graded_rejects_bad_file_of_pairs(folder, name, text, message):
 def test_graded_rejects_bad_file_of_documents(folder, rows, message):
     (folder / "corpus_1.json").write_text(rows)
     with pytest.raises(UserError, match=message):
-        graded(folder, as_csv(folder))
+        graded(folder, "pairs.csv")
 
 
 def test_graded_names_missing_files(folder):
     with pytest.raises(UserError, match=r"nowhere.csv is not on this machine.*ids of query and"):
         graded(folder, "nowhere.csv")
     with pytest.raises(UserError, match=r"docs.json is not on this machine.*, or run get.sh"):
-        graded(folder, as_csv(folder), documents="docs.json", how_to_get="run get.sh")
+        graded(folder, "pairs.csv", documents="docs.json", how_to_get="run get.sh")
 
 
 CLICKS = """query,product_id,title,image_local,score_linear,position
@@ -183,23 +118,6 @@ def clicks(tmp_path):
         "score": "score_linear",
         "image": "image_local",
     }
-
-
-def test_graded_reads_one_file(clicks):
-    found = make_source(config.Graded(**clicks))
-    record = found[1]
-    assert picture(record.pop("image"))[0, 0, 0] == 2
-    assert record == {
-        "query": "red shoes", "product_id": "p2", "title": "boot, brown", "score_linear": 99.0,
-        "position": "2", "id": "query_0_product_id_0-000001",
-    }  # fmt: skip
-    assert [found.queries.id(i) for i in range(len(found.queries))] == ["red shoes", "lamp"]
-    assert [found.documents.id(i) for i in range(len(found.documents))] == ["p1", "p2", "p3"]
-    assert found.queries.texts(1, "query") == ("lamp",)
-    assert found.documents[2]["image"] is None
-    assert "title" not in found.queries[0]  # it changes within a query, not within a document
-    assert "query" not in found.documents[0]
-    assert list(found.captions()) == ["red shoes", "lamp", "a shoe", "boot, brown", "lamp"]
 
 
 def test_graded_reads_file_of_documents_without_queries(clicks, tmp_path):

@@ -132,25 +132,6 @@ def test_pairs_reads_equal_records_from_every_form(form, folder):
     assert found == order
 
 
-def test_records_have_texts_and_other_columns(folder):
-    path = write(folder, [line(0), line(1, ["ein Hund", "a dog"], id="d", year=3), "", line(2)])
-    source = pairs(path)
-    assert len(source) == 3
-    assert source[1]["captions"] == ("ein Hund", "a dog")
-    assert (source[1]["id"], source[1]["year"]) == ("d", 3)
-    assert source[2]["id"] == "pairs-000002"
-
-
-def test_pairs_reads_other_names_and_line_ends(folder):
-    (folder / "lists").mkdir()
-    lines = [json.dumps({"file": f"{n}.png", "title": f"t{n}"}) for n in range(2)]
-    path = folder / "lists" / "a.jsonl"
-    path.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode())
-    source = pairs(path, image="file", text="title", root=str(folder / "pictures"))
-    assert [source[i]["captions"] for i in range(2)] == [("t0",), ("t1",)]
-    assert picture(source[1]["image"])[0, 0, 0] == 1
-
-
 @pytest.mark.parametrize("nothing", ["null", '""', "NaN"])
 def test_records_image_may_be_none(folder, nothing):
     line_ = f'{{"image": {nothing}, "captions": "a"}}'
@@ -170,17 +151,6 @@ def test_pairs_selects_and_joins(folder):
     assert [source.value(i, "label") for i in range(3)] == ["l1", "l2", "l4"]
     with pytest.raises(Damaged, match=r"line 6: labels has no row with code 5"):
         source[3]
-
-
-def test_pairs_reads_folder_of_pictures(folder):
-    for number in range(PAIRS - 1):
-        (folder / "pictures" / f"{number}.txt").write_text("\n".join([f"a cat {number}", "b"]))
-    source = pairs(folder / "pictures")
-    assert [source[i]["captions"] for i in range(3)] == [(f"a cat {i}", "b") for i in range(3)]
-    assert [source.value(i, "id") for i in range(2)] == ["0.png", "1.png"]
-    with pytest.raises(Damaged, match="'captions' has no text"):
-        source[PAIRS - 1]
-    assert reds(pairs(folder / "pictures", text="name")) == list(range(PAIRS))
 
 
 def in_folders(folder, image="image"):

@@ -1,7 +1,6 @@
 """Whole models of other libraries: opened, written as models of this package, evaluated."""
 
 import json
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from big_retrieval.inference.load import TrainedModel
 from big_retrieval.interop.model import import_model
 from big_retrieval.interop.read import read
 from big_retrieval.train.checkpoint import write_model
-from tests.helpers import command, in_process, tiny
+from tests.helpers import in_process, tiny
 from tests.interop.folders import (
     DATA,
     POOLING,
@@ -172,10 +171,8 @@ def test_import_command(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     numbers = json.loads((tmp_path / "numbers" / "evaluation.json").read_text())
     assert 0 <= numbers["retrieval/test/image_to_text/R@10"] <= 1
-    real = subprocess.run(command("import"), capture_output=True, text=True, timeout=300)
-    assert (real.returncode, "Traceback" in real.stderr) == (2, False), real.stderr
-    assert "--from is missing" in real.stderr
     for args, message in [
+        (("import",), "--from is missing"),
         (("import", f"--from={folder}"), "--out is missing"),
         (("import", f"--from={folder}", f"--out={out}"), "exists and is not empty"),
         (("evaluate", f"--init={folder}"), "--config is missing"),

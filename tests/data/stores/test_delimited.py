@@ -7,7 +7,7 @@ import pytest
 
 from big_retrieval.data.stores.delimited import LARGEST_RECORD, delimited
 from big_retrieval.data.stores.ingest import open_store
-from big_retrieval.errors import Damaged, UserError
+from big_retrieval.errors import Damaged
 
 
 def rows_of(path: Path, content: str | bytes, delimiter: str = ",") -> list[Any]:
@@ -60,9 +60,3 @@ def test_tsv_with_stray_quotes_has_quotes_as_letters(tmp_path: Path, said: list[
     assert any("quotes are letters" in line for line in said)
     content = 'a\tb\n1\t"x\ty"\n'
     assert rows_of(tmp_path / "b.tsv", content, "\t") == [(2, "1", "x\ty")]
-
-
-def test_header_with_a_name_twice_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="2 columns 'a' in its header"):
-        rows_of(tmp_path / "a.csv", "a,b,a\n1,2,3\n")
-    assert rows_of(tmp_path / "b.csv", "a,,\n1,8,9\n") == [(2, "1", "8")]
