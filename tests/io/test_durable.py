@@ -30,7 +30,7 @@ def test_write_bytes_syncs_in_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
-def test_failed_write_bytes_keeps_the_old_file(
+def test_failed_write_bytes_names_the_file_and_keeps_the_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     durable.write_bytes(tmp_path / "a", b"old")
@@ -39,7 +39,7 @@ def test_failed_write_bytes_keeps_the_old_file(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, call, fail)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match=rf"No space left.*{tmp_path}/a"):
         durable.write_bytes(tmp_path / "a", b"new")
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
     assert (tmp_path / "a").read_bytes() == b"old"

@@ -16,13 +16,12 @@ from safetensors import SafetensorError
 from big_retrieval import cli
 from big_retrieval.cli import levels
 from big_retrieval.errors import UserError
-from big_retrieval.io import durable, manifest
+from big_retrieval.io import manifest
 from big_retrieval.io.space import free_space, is_full, no_space, reason, write_error
 from big_retrieval.runtime import locks
 from big_retrieval.train import checkpoint
-from big_retrieval.train.build import untrained
-from big_retrieval.train.checkpoint import Checkpoints, write_model
-from tests.helpers import ROOT, command, environment, results, tiny
+from big_retrieval.train.checkpoint import Checkpoints
+from tests.helpers import ROOT, command, environment, results
 
 FULL = (
     'RESOURCE_EXHAUSTED: Error writing local file "/x/_sharding": Failed writing: "/x/_sharding.'
@@ -122,15 +121,6 @@ def test_command_names_the_output_that_does_not_fit(tmp_path: Path, problem: Exc
         raise ValueError("a bug")
 
 
-def test_write_bytes_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(handle: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match=re.escape(str(tmp_path / "a.json"))):
-        durable.write_bytes(tmp_path / "a.json", b"")
-
-
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
     """A file system of 1.5 MiB."""
@@ -172,24 +162,6 @@ def test_run_on_a_full_disk_ends_with_one_error_and_resumes_with_more_space(
     found = start()
     assert found.returncode == 0, found.stderr
     assert results(small / "run")["steps"] == 8
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("words", [["data", "convert", "--config=quickstart"], ["export"]])
-def test_commands_on_a_full_disk_end_with_one_error(
-    small: Path, words: list[str], tmp_path: Path, warm_python: list[str]
-) -> None:
-    if words == ["export"]:
-        write_model(untrained(tiny(), batch_size=8), tmp_path / "run")
-        words = [*words, f"--run={tmp_path / 'run'}", "--to=torch"]
-        (small / "other").write_bytes(bytes(1400 * 2**10))
-    found = subprocess.run(
-        command(*words, f"--out={small / 'out'}", python=warm_python),
-        cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=600,
-    )  # fmt: skip
-    assert found.returncode == 2
-    message = f"error: Cannot write {small / 'out'}: No space left on device ("
-    assert found.stderr.splitlines()[-1].startswith(message), found.stderr
 
 
 def test_a_file_system_without_space_is_full(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,8 +21,8 @@ from big_retrieval.losses.context import Context, Result
 from big_retrieval.losses.objective import Objective
 from big_retrieval.train.loop import train
 from big_retrieval.train.step import LOGGED
-from tests.helpers import mesh_keys, results, rows, tiny, user_error
-from tests.train.runs import ALL_AXES, ONE, assert_same_run, train_in_parts
+from tests.helpers import results, rows, tiny, user_error
+from tests.train.runs import ALL_AXES, ONE
 
 pytestmark = pytest.mark.usefixtures("one_model")
 
@@ -128,28 +128,14 @@ def test_unreached_bound_gives_a_warning(steps: int, multiplier: float, words: s
         assert "config.losses.decode.constraint.bound" in messages[0]
 
 
-RING = {**mesh_keys(data=4, fsdp=2), "losses__main__exchange": "ring"}
-MESHES = [{"microbatch": 8, **RING}, {"microbatch": 8}, ALL_AXES]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("changes", MESHES)
-def test_slices_and_devices_equal_one_device(
-    single: Path, tmp_path: Path, changes: dict[str, Any]
-) -> None:
-    meshed = any(key.startswith("mesh") for key in changes)
-    train(tiny(**BOUNDED, **changes), tmp_path, None if meshed else ONE)
+def test_slices_on_a_mesh_equal_one_device(single: Path, tmp_path: Path) -> None:
+    """Rows over eight devices, and resumed runs: test_combinations."""
+    changes = {"microbatch": 8, "losses__main__exchange": "ring"}
+    train(tiny(**BOUNDED, **ALL_AXES, **changes), tmp_path)
     one = [[row[k] for k in ("loss", "decode/multiplier_raw")] for row in rows(single)]
     many = [[row[k] for k in ("loss", "decode/multiplier_raw")] for row in rows(tmp_path)]
     np.testing.assert_allclose(many, one, rtol=2e-5)
-
-
-@pytest.mark.slow
-def test_resumed_run_with_a_constraint_is_bit_identical(single: Path, tmp_path: Path) -> None:
-    train_in_parts(lambda **more: tiny(**BOUNDED, **more), tmp_path, 5)
-    assert_same_run(tmp_path, single)
-    for key in ("decode/multiplier_raw", "decode/violations"):
-        assert rows(tmp_path)[-1][key] == rows(single)[-1][key]
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from big_retrieval import config as configs
 from big_retrieval.config import recipe
 from big_retrieval.train.loop import train
 from tests.helpers import losses, tiny
-from tests.train.runs import ONE, assert_close_run, assert_same_run, train_in_parts
+from tests.train.runs import ONE, assert_close_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_model")]
 WORDS = ("red", "blue", "green")
@@ -53,8 +53,3 @@ def test_ring_of_devices_and_slices_equals_one_device(
 ) -> None:
     train(config(microbatch=8, losses__main__exchange="ring"), tmp_path)
     assert_close_run(tmp_path, whole)
-
-
-def test_resumed_run_is_bit_identical(config: Any, whole: Path, tmp_path: Path) -> None:
-    train_in_parts(config, tmp_path, 2)
-    assert_same_run(tmp_path, whole)
