@@ -1,7 +1,6 @@
 """The command `big-retrieval`: help, versions, unknown commands, names of configs."""
 
 import dataclasses
-import json
 import os
 import shutil
 import subprocess
@@ -175,16 +174,6 @@ def test_every_flag_has_a_meaning() -> None:
         for function in commands.actions_of(commands.load(name)).values():
             cls = cli.options_class(function)
             assert {flag.field.name for flag in flags_of(cls)} <= set(meanings_of(cls)), cls
-
-
-@pytest.mark.slow
-def test_evaluate_without_one_of_the_evaluators(tmp_path: Path) -> None:
-    words = ["--untrained", "--config=quickstart:runlocal", "--config.evals.colours="]
-    done = in_process("evaluate", *words, f"--out={tmp_path}")
-    assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / "evaluation.json").read_text())
-    assert "retrieval/test/R-mean" in found
-    assert not [name for name in found if name.startswith("zeroshot/colours")]
 
 
 # ---- Names of configs

@@ -23,7 +23,7 @@ from tests.examples.helpers import (
     trained,
     without_own_parts,
 )
-from tests.helpers import losses, results, rows, tiny
+from tests.helpers import rows, tiny
 
 pytestmark = pytest.mark.slow
 
@@ -89,14 +89,10 @@ def test_its_metrics_and_its_logit_scale(run: Path) -> None:
     assert saved["plugins"]["loss/own_matryoshka"]["file"] == str(run / "own_matryoshka.py")
 
 
-def test_resumed_is_uninterrupted_and_an_edited_file_is_refused(run: Path, tmp_path: Path) -> None:
+def test_resume_rejects_an_edited_file(run: Path, tmp_path: Path) -> None:
+    """Resumed runs of the example: test_resume."""
     config = run / "own_matryoshka.py"
-    for workdir in ("going_on", "edited"):
-        shutil.copytree(run / "stopped", tmp_path / workdir)
-    done = trained(config, tmp_path / "going_on", *FLAGS, steps=3)
-    assert losses(tmp_path / "going_on") == losses(run / "run")
-    digests = {results(x)["params_sha256"] for x in (tmp_path / "going_on", run / "run")}
-    assert len(digests) == 1
+    shutil.copytree(run / "stopped", tmp_path / "edited")
     before = config.read_text()
     config.write_text(before.replace("total + factor * value", "total + 2 * factor * value"))
     try:

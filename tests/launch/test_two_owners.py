@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from big_retrieval.retrieval import open_index
 from big_retrieval.runtime import lease
-from big_retrieval.runtime.locks import Lock, beside, in_folder
+from big_retrieval.runtime.locks import Lock, in_folder
 from tests.helpers import command, lexical_texts, results, rows
 from tests.launch.conftest import Start
 from tests.launch.running import SCRIPT, SMALL, wait_for
@@ -53,22 +52,6 @@ def test_second_launch_is_refused_and_third_waits(tmp_path: Path, start: Start) 
 
 
 @pytest.mark.slow
-def test_folder_of_a_killed_run_is_taken_over(tmp_path: Path, start: Start) -> None:
-    args = command("main", *RUN, f"--workdir={tmp_path / 'run'}")
-    killed = start(*args)
-    wait_for(lambda: logged(tmp_path / "run") >= 8)
-    killed.kill()
-    killed.wait()
-    assert in_folder(tmp_path / "run").exists()
-    again = start(*args)
-    output = again.communicate()[0]
-    assert again.returncode == 0, output
-    assert f"taking over {tmp_path / 'run'} from process {killed.pid} on " in output
-    assert [row["step"] for row in rows(tmp_path / "run")] == list(range(1, 31))
-    assert not list(tmp_path.rglob("*.lock*"))
-
-
-@pytest.mark.slow
 def test_all_processes_end_when_the_first_is_refused(
     tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,25 +82,6 @@ def index_command(folder: Path, count: int) -> list[str]:
         "index", f"--run={folder / 'model'}", f"--out={folder / 'index'}", "--binary",
         "--text=text", f"--data={folder / 'documents.jsonl'}",
     )  # fmt: skip
-
-
-@pytest.mark.slow
-def test_second_index_of_the_same_name_is_refused(tmp_path: Path, start: Start) -> None:
-    args, out = index_command(tmp_path, 20_000), tmp_path / "index"
-    first = start(*args)
-    wait_for(lambda: (tmp_path / "index.partial" / ".building").exists())
-    first.send_signal(signal.SIGSTOP)
-    second = start(*args)
-    printed = second.communicate()[0]
-    assert second.returncode == 2
-    assert f"{out} is in use by process {first.pid} on " in printed
-    assert "--wait" in printed
-    first.send_signal(signal.SIGCONT)
-    output = first.communicate()[0]
-    assert first.returncode == 0, output
-    assert len(open_index(out)) == 20_000
-    assert not beside(out).exists()
-    assert not (tmp_path / "index.partial").exists()
 
 
 @pytest.mark.slow

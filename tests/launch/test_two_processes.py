@@ -112,19 +112,6 @@ def test_hanging_process_is_named(tmp_path: Path, start: Start, late: int) -> No
 
 
 @pytest.mark.slow
-def test_stopped_process_is_named(tmp_path: Path, start: Start) -> None:
-    flags = ("--config.hang_after=12", "--config.total_steps=100000")
-    process = start(*launch(tmp_path / "run", "--restarts=0", run=flags))
-    wait_for(lambda: step_of(tmp_path / "run") >= 1)  # what hangs before may be compiling
-    wait_for((tmp_path / "run" / "heartbeats" / "process_1.json").exists)
-    os.kill(children_of(process)[1], signal.SIGSTOP)
-    output = finish(process, status=75)
-    assert re.search(r"process 0: no progress for 1\d s since step \d+; late: process 1 \(no sign "
-                     r"of life for \d+ s, last seen at step \d+ in ", output), output  # fmt: skip
-    assert "process 1 is stopped (SIGSTOP" in output
-
-
-@pytest.mark.slow
 def test_error_in_one_process_ends_all(tmp_path: Path, start: Start) -> None:
     process = start(
         *launch(tmp_path / "run", "--module=tests.launch.late", "--restarts=1"), LATE="1:3:raise"
@@ -146,12 +133,3 @@ def test_sigint_saves(tmp_path: Path, start: Start) -> None:
     assert stopped is not None, output
     saved = tmp_path / "run" / "checkpoints" / stopped[1]
     assert json.loads((saved / "meta.json").read_text())["step"] == int(stopped[1])
-
-
-@pytest.mark.slow
-def test_user_error_is_not_repeated(tmp_path: Path, start: Start) -> None:
-    output = finish(start(*launch(tmp_path / "run", run=("--config.mesh.tensor=3",))), status=2)
-    errors = [line for line in output.splitlines() if "error:" in line]
-    assert "config.mesh" in errors[0]
-    assert "Traceback" not in output
-    assert "again" not in output

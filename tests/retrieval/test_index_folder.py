@@ -129,15 +129,6 @@ def test_read_of_cut_embeddings_is_an_error(tmp_path: Path) -> None:
             read()
 
 
-def test_document_out_of_range_is_an_error_of_its_query_only(folder: Path) -> None:
-    flip(folder / "documents.npy", 128 + 2)  # document 4 * 65536 and more
-    index, first = open_index(folder), np.arange(1)
-    with user_error("is damaged"):
-        index.search_one(first, None, 3)  # type: ignore[union-attr]
-    numbers, _ = index.search_one(first + 5, None, 200)  # type: ignore[union-attr]
-    assert len(numbers) == len(set(numbers))  # no score of the first query is left
-
-
 def test_open_rejects_other_folders(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with user_error("No index"):
