@@ -13,8 +13,9 @@ from big_retrieval.data.images.decoding import decode
 from big_retrieval.demo.load_collection import Demo
 from big_retrieval.demo.uploads import MAX_ANSWERS, MAX_BODY, MAX_QUERY, READABLE
 from big_retrieval.errors import UserError
-from big_retrieval.report.numbers import count_of, number, percent
+from big_retrieval.report.numbers import number, percent
 from big_retrieval.report.thumbnails import SIDE, data_uri
+from big_retrieval.runtime.messages import count_of
 
 
 class Pages:
