@@ -228,9 +228,10 @@ def get_config(arg=""):
 def test_parts_of_a_config_file_are_pickled_for_data_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    registry.import_shipped("source")
     monkeypatch.setitem(registry._parts, "source", dict(registry._parts["source"]))
-    (tmp_path / "drawn.py").write_text(PART)
-    data = options(f"--config={tmp_path / 'drawn.py'}").load_config().data
+    (tmp_path / "drawn.2.py").write_text(PART)
+    data = options(f"--config={tmp_path / 'drawn.2.py'}").load_config().data
     assert pickle.loads(pickle.dumps(data)) == data
 
 

@@ -61,7 +61,7 @@ def test_untrained_model_is_the_start_of_a_run(tmp_path: Path, said: list[str]) 
         same = jax.tree.map(np.array_equal, model.weights, jax.device_get(expected))
         assert all(jax.tree.leaves(same))
         assert model.tokenizer.to_json() == run.tokenizer.to_json()
-        assert f"untrained model: parameters from random, config.seed {config.seed}" in said
+        assert f"untrained model: random parameters of config.seed {config.seed}" in said
         kernels.append(np.asarray(model.weights["image_head"]["kernel"]))
     assert not np.array_equal(*kernels)
 

@@ -107,7 +107,7 @@ def run_config_file(text: str, keys: Collection[str] = ()) -> ml_collections.Con
 
 def _execute(path: Path) -> Any:
     """Runs a file as a module in `sys.modules`: annotations and pickles of its parts need it."""
-    module = types.ModuleType(f"config_{path.stem}")
+    module = types.ModuleType(f"config_{path.stem.replace('.', '_')}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module
     exec(compile(path.read_bytes(), path, "exec"), vars(module))

@@ -191,7 +191,7 @@ def untrained(config: Config, *, batch_size: int) -> TrainedModel:
         total_steps=run_length(config, len(source)),
         words=tokenizer,
     )
-    origin = "config.init" if config.init else f"random, config.seed {config.seed}"
-    log.info(f"untrained model: parameters from {origin}")
+    random = f"random parameters of config.seed {config.seed}"
+    log.info(f"untrained model: {'parameters from config.init' if config.init else random}")
     weights = jax.device_get(first_state(parts, tokenizer).weights)
     return put_together(Path("start"), config, tokenizer, weights, batch_size)
