@@ -78,7 +78,7 @@ def test_untrained_writes_all_metrics(
     assert set(found) == METRICS
     printed = capsys.readouterr().out
     assert "evaluating the untrained model" in printed
-    assert "random, config.seed 0" in printed
+    assert "random parameters of config.seed 0" in printed
     assert [path.name for path in (tmp_path / "new").iterdir() if path.is_file()] == [
         "evaluation.json"
     ]
