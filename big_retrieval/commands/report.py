@@ -48,14 +48,14 @@ def main(options: ReportOptions) -> None:
         check_run(path)
     out = page.place(*paths) if out is None else out
     with options.owning_file(out):
-        print(f"written to {page.write(*paths, out=out)}")
+        print(f"written to {page.write_report(*paths, out=out)}")
 
 
 def _print_table(paths: Sequence[Path], options: ReportOptions) -> None:
-    from big_retrieval.report.table import table
+    from big_retrieval.report.table import markdown_table
 
     if options.out is not None:
         raise UserError("--out is for a page, but --table prints. Remove one of them.")
     if not paths:
         raise UserError("The folders are missing: big-retrieval report --table RUN ...")
-    print(table(paths, options.metrics), end="")
+    print(markdown_table(paths, options.metrics), end="")

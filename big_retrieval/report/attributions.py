@@ -14,7 +14,9 @@ READING = (
 )
 
 
-def section(files: Sequence[Mapping[str, Any]], limit: int | None = None) -> Html | None:
+def attributions_section(
+    files: Sequence[Mapping[str, Any]], limit: int | None = None
+) -> Html | None:
     """Builds the Grad-CAM of an evaluator's first `limit` examples of one or two runs."""
     if not any(file.get("attributions") for file in files):
         return None

@@ -63,7 +63,7 @@ class Chart:
         return any(series.noisy for series in self.series)
 
 
-def draw(chart: Chart) -> Html:
+def render_chart(chart: Chart) -> Html:
     """Builds a figure with a title, a legend if there are several lines, and the drawing."""
     several = len(chart.series) > 1
     legend = [(tag("path", d="M1 6L25 6", class_=s.look), s.label) for s in chart.series if several]
@@ -80,9 +80,9 @@ def draw(chart: Chart) -> Html:
         mean = _mean(points, chart.most_points) if series.noisy else []
         parts += _line(chart, series, points, mean, axes)
         ends.append((series, *(mean or points)[-1]))
-    words = (f"{series.label}: {_range(chart, points)}" for series, points in shown)
+    ranges = (f"{series.label}: {_range(chart, points)}" for series, points in shown)
     drawing = axes.svg(
-        [parts, _last_values(chart, ends, axes)], f"{chart.title}. {'; '.join(words)}"
+        [parts, _last_values(chart, ends, axes)], f"{chart.title}. {'; '.join(ranges)}"
     )
     return figure(chart.title, lost, legend, drawing)
 
@@ -95,7 +95,7 @@ def _axes(chart: Chart, finite: list[Points]) -> Axes:
     low = min(low, 0.0) if chart.from_zero else low
     last = max(steps)
     first = 0 if min(steps) < last / 2 or len(set(steps)) == 1 else min(steps)
-    across = ticks(first, max(last, first + 1), 5, whole=True)
+    across = ticks(first, max(last, first + 1), 5, integers=True)
     across = [tick for tick in across if tick <= last] if len(across) > 2 else across
     if across[-1] < last:
         across.append(float(last))
@@ -111,28 +111,28 @@ def _line(chart: Chart, series: Series, points: Points, mean: Points, axes: Axes
         yield tag("path", name, d=_path(mean, axes), class_=series.look)
     for step, value in points if len(points) <= MARKED else ():
         x, y = axes.place(step, value)
-        words = tag("title", f"{series.label}, step {step:,}: {labelled(chart.metric, value)}")
-        yield tag("circle", words, cx=at(x), cy=at(y), r=2.4, class_=series.look)
+        title = tag("title", f"{series.label}, step {step:,}: {labelled(chart.metric, value)}")
+        yield tag("circle", title, cx=at(x), cy=at(y), r=2.4, class_=series.look)
 
 
 def _path(points: Points, axes: Axes) -> str:
     """Returns the path through finite points, broken at other points."""
-    words, pen = [], "M"
+    commands, pen = [], "M"
     for step, value in points:
         if not math.isfinite(value):
             pen = "M"
             continue
         x, y = axes.place(step, value)
-        words.append(f"{pen}{at(x)} {at(y)}")
+        commands.append(f"{pen}{at(x)} {at(y)}")
         pen = "L"
-    return "".join(words)
+    return "".join(commands)
 
 
-def _thin(points: Points, most: int) -> Points:
-    """Returns about `most` points: the extremes and one non-finite value of each stretch."""
-    if len(points) <= most:
+def _thin(points: Points, limit: int) -> Points:
+    """Returns about `limit` points: the extremes and one non-finite value of each stretch."""
+    if len(points) <= limit:
         return points
-    stretch = -(-len(points) * 2 // most)
+    stretch = -(-len(points) * 2 // limit)
     out: Points = []
     for start in range(0, len(points), stretch):
         block = points[start : start + stretch]
@@ -142,11 +142,11 @@ def _thin(points: Points, most: int) -> Points:
     return out if out[-1] == points[-1] else [*out, points[-1]]
 
 
-def _mean(points: Points, most: int) -> Points:
-    """Returns running means over a twentieth of the points, at about `most` points."""
+def _mean(points: Points, limit: int) -> Points:
+    """Returns running means over a twentieth of the points, at about `limit` points."""
     half, last = max(1, len(points) // 40), len(points) - 1
     out = []
-    for index in sorted({*range(0, len(points), -(-len(points) // most)), last}):
+    for index in sorted({*range(0, len(points), -(-len(points) // limit)), last}):
         before = min(half, index)
         after = min(half, last - index, before)  # symmetric: curves are steep at first
         window = points[index - before : index + after + 1]
@@ -167,9 +167,9 @@ def _last_values(
         heights[i] = min(heights[i], lowest)
         lowest = heights[i] - LINE
     for y, (_, value, color) in zip(heights, ordered, strict=True):
-        words = labelled(chart.metric, value)
-        words = words if len(words) <= WIDEST else short(value)
-        yield label(words, WIDTH - RIGHT + 6, y + 3.5, look=f"last c{color}")
+        text = labelled(chart.metric, value)
+        text = text if len(text) <= WIDEST else short(value)
+        yield label(text, WIDTH - RIGHT + 6, y + 3.5, look=f"last c{color}")
 
 
 def _range(chart: Chart, points: Points) -> str:

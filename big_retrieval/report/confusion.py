@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from big_retrieval.report.html import Html, cell, table, tag
+from big_retrieval.report.html import Html, cell, html_table, tag
 from big_retrieval.report.numbers import number
 from big_retrieval.report.results import chip
 
@@ -36,11 +36,11 @@ def _accuracies(file: File) -> Html:
     heads, more, none = ["class", "correct, %", "images"], None, None
     if rows[WORST:]:
         summary = tag("summary", f"{len(rows) - WORST:,} more classes")
-        more = tag("details", summary, table(heads, rows[WORST:], (1, 2)))
+        more = tag("details", summary, html_table(heads, rows[WORST:], (1, 2)))
     if empty := len(totals) - len(rows):
         none = tag("p", f"{empty:,} class(es) without an image.", class_="note")
     head = tag("h5", "Accuracy by class, worst first")
-    return tag("div", head, table(heads, rows[:WORST], (1, 2)), more, none)
+    return tag("div", head, html_table(heads, rows[:WORST], (1, 2)), more, none)
 
 
 def _frequent(file: File) -> Html:
@@ -49,5 +49,5 @@ def _frequent(file: File) -> Html:
     if not pairs:
         return tag("div", tag("h5", "Confusions"), tag("p", "None.", class_="empty"))
     rows = [[tag("bdi", names[a]), tag("bdi", names[b]), number(n)] for a, b, n in pairs]
-    body = table(["class", "predicted", "images"], rows, (2,))
+    body = html_table(["class", "predicted", "images"], rows, (2,))
     return tag("div", tag("h5", "Most frequent confusions"), body)

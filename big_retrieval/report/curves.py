@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from big_retrieval.report.chart import Chart, Series, draw
+from big_retrieval.report.chart import Chart, Series, render_chart
 from big_retrieval.report.html import Html, tag
 from big_retrieval.report.numbers import is_fraction, natural
 from big_retrieval.report.read import RunFiles
@@ -38,17 +38,17 @@ def _family(name: str) -> str:
     path, _, last = name.rpartition("/")
     if not path:
         return name
-    kind = next((k for k in ("rank", "accuracy", "distance") if last.endswith(k)), last)
-    return f"{path}/{'R@' if last.startswith('R@') else kind}"
+    metric = next((k for k in ("rank", "accuracy", "distance") if last.endswith(k)), last)
+    return f"{path}/{'R@' if last.startswith('R@') else metric}"
 
 
 def _title(family: str) -> str:
-    path, _, kind = family.rpartition("/")
+    path, _, metric = family.rpartition("/")
     if not path:
         return words(family)
     parts = path.split("/")[1:] or [path]  # the metric shows the type of the evaluator
-    title = " · ".join(direction_words(part) for part in parts)
-    return f"{title} · {'recall' if kind == 'R@' else words(f'/{kind}')}"
+    title = " · ".join(direction_words(segment) for segment in parts)
+    return f"{title} · {'recall' if metric == 'R@' else words(f'/{metric}')}"
 
 
 def make_charts(runs: Sequence[RunFiles]) -> list[Chart]:
@@ -60,7 +60,7 @@ def make_charts(runs: Sequence[RunFiles]) -> list[Chart]:
     limit = max(24, ALL_POINTS // max(1, sum(len(run.series) for run in runs)))
     charts = []
     for family in sorted(families, key=lambda x: ("/" in x, order.get(x, len(FIRST)), natural(x))):
-        names, lines = families[family], []
+        names, series = families[family], []
         for run_index, run in enumerate(runs):
             for index, name in enumerate(names):
                 if name not in run.series:
@@ -69,13 +69,13 @@ def make_charts(runs: Sequence[RunFiles]) -> list[Chart]:
                 if len(runs) == 2:
                     label = f"{'AB'[run_index]} {label}" if len(names) > 1 else run.name
                     look = run_index, index % 4
-                lines.append(Series(label, run.series[name], *look))
+                series.append(Series(label, run.series[name], *look))
         zero = is_fraction(names[0]) or family in FROM_ZERO or family.endswith("/rank")
-        charts.append(Chart(_title(family), names[0], lines, zero, min(300, limit)))
+        charts.append(Chart(_title(family), names[0], series, zero, min(300, limit)))
     return charts
 
 
-def section(runs: Sequence[RunFiles]) -> Html:
+def curves_section(runs: Sequence[RunFiles]) -> Html:
     """Builds all charts, or a note if nothing was logged."""
     charts = make_charts(runs)
     if not charts:
@@ -91,12 +91,18 @@ def section(runs: Sequence[RunFiles]) -> Html:
         smoothing = tag("p", text, class_="note")
     if charts[SHOWN:]:
         summary = tag("summary", f"{len(charts) - SHOWN:,} more charts")
-        folded = tag("details", summary, tag("div", map(draw, charts[SHOWN:]), class_="charts"))
+        folded = tag(
+            "details", summary, tag("div", map(render_chart, charts[SHOWN:]), class_="charts")
+        )
     if once:
         names = sorted({chart.title.rsplit(" · ", 1)[0] for chart in once})
         more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
         text = f"Measured once, see the tables: {'; '.join(names[:SHOWN])}{more}."
         note = tag("p", text, class_="note")
     return tag(
-        "div", smoothing, tag("div", map(draw, charts[:SHOWN]), class_="charts"), folded, note
+        "div",
+        smoothing,
+        tag("div", map(render_chart, charts[:SHOWN]), class_="charts"),
+        folded,
+        note,
     )

@@ -42,9 +42,9 @@ class Axes:
         parts = [label(x_name, self.width - 4, self.height - 9, anchor="end")]
         for value in self.y:
             y = self.place(self.x[0], value)[1]
-            words = f"{short(round(100 * value, 9))}%" if percent else short(value)
+            text = f"{short(round(100 * value, 9))}%" if percent else short(value)
             parts.append(tag("line", x1=left, x2=end, y1=at(y), y2=at(y), class_="grid"))
-            parts.append(label(words, left - 6, y + 3.5, anchor="end"))
+            parts.append(label(text, left - 6, y + 3.5, anchor="end"))
         pixels = [self.place(value, self.y[0])[0] for value in self.x]
         for index, (value, x) in enumerate(zip(self.x, pixels, strict=True)):
             parts.append(tag("line", x1=at(x), x2=at(x), y1=base, y2=base + 4, class_="grid"))
@@ -53,24 +53,24 @@ class Axes:
                 parts.append(label(short(value), x, base + 17, anchor="middle"))
         return parts
 
-    def svg(self, parts: Iterable[Child], words: str) -> Html:
-        """Builds the drawing; `words` are its alternative text."""
+    def svg(self, parts: Iterable[Child], description: str) -> Html:
+        """Builds the drawing; `description` is its alternative text."""
         view = f"0 0 {self.width} {self.height}"
-        return tag("svg", parts, viewBox=view, role="img", aria_label=words)
+        return tag("svg", parts, viewBox=view, role="img", aria_label=description)
 
 
 def figure(title: str, note: str, legend: Sequence[tuple[Html, str]], drawing: Html) -> Html:
     """Builds a figure with a note below the title and a legend of (26 x 12 pixel mark, name)."""
     small = {"viewBox": "0 0 26 12", "width": 26, "height": 12, "aria_hidden": "true"}
-    items = [tag("li", tag("svg", mark, **small), tag("bdi", name)) for mark, name in legend]
+    entries = [tag("li", tag("svg", mark, **small), tag("bdi", name)) for mark, name in legend]
     caption = tag("figcaption", tag("b", title), tag("span", note, class_="note") if note else None)
-    listed = tag("ul", items, class_="legend") if items else None
+    listed = tag("ul", entries, class_="legend") if entries else None
     return tag("figure", caption, listed, drawing, class_="chart")
 
 
-def label(words: str, x: float, y: float, *, anchor: str = "start", look: str = "") -> Html:
+def label(text: str, x: float, y: float, *, anchor: str = "start", look: str = "") -> Html:
     """Draws a text at a pixel."""
-    return tag("text", words, x=at(x), y=at(y), text_anchor=anchor, class_=look or None)
+    return tag("text", text, x=at(x), y=at(y), text_anchor=anchor, class_=look or None)
 
 
 def at(x: float) -> str:
@@ -78,11 +78,11 @@ def at(x: float) -> str:
     return f"{x:.1f}".removesuffix(".0")
 
 
-def ticks(low: float, high: float, count: int = 5, *, whole: bool = False) -> list[float]:
+def ticks(low: float, high: float, count: int = 5, *, integers: bool = False) -> list[float]:
     """Returns round numbers in and around [low, high]: 1, 2, 2.5 or 5 times a power of ten apart.
 
     Returns about `count` numbers, at least two, ascending; the first is <= low and the last >=
-    high. `whole` returns integers only.
+    high. `integers` returns integers only.
     """
     if not high - low > 1e-300 * count:  # a smaller step has no logarithm
         room = abs(low) / 2 or 1.0
@@ -90,6 +90,6 @@ def ticks(low: float, high: float, count: int = 5, *, whole: bool = False) -> li
     raw = (high - low) / max(count - 1, 1)
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(power * k for k in (1, 2, 2.5, 5, 10) if power * k >= raw * 0.999)
-    step = math.ceil(step) if whole else step
+    step = math.ceil(step) if integers else step
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [round(k * step, 12 - math.floor(math.log10(step))) for k in range(first, last + 1)]

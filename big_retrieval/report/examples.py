@@ -21,7 +21,7 @@ MOST_LETTERS = 24  # of a word that matched
 Content = dict[str, Any]  # a direction, a group, an example, an answer or a query of a file
 
 
-def section(runs: Sequence[RunFiles], limit: int | None = None) -> Html:
+def examples_section(runs: Sequence[RunFiles], limit: int | None = None) -> Html:
     """Builds at most `limit` examples of each kind, of all evaluators."""
     evaluators = sorted({name for run in runs for name in run.examples})
     if not evaluators:
@@ -32,11 +32,11 @@ def section(runs: Sequence[RunFiles], limit: int | None = None) -> Html:
     note = None
     if limit is not None:
         note = tag("p", f"At most {limit} of each kind, to keep the page small.", class_="note")
-    first, *others = (
+    first, *more = (
         (name, _evaluator(name, [run.examples.get(name, {}) for run in runs], limit))
         for name in evaluators
     )
-    folded = (tag("details", tag("summary", tag("bdi", name)), part) for name, part in others)
+    folded = (tag("details", tag("summary", tag("bdi", name)), content) for name, content in more)
     return tag("div", note, first[1], folded)
 
 
@@ -54,7 +54,7 @@ def _evaluator(name: str, files: Sequence[Content], limit: int | None) -> Html:
         sides = [directions.get(name, {}) for directions in by_name]
         note = tag("span", _counts(sides), class_="note")
         parts += [tag("h4", direction_words(name), note), *_groups(sides, limit)]
-    return tag("div", parts, attributions.section(files, limit), class_="block")
+    return tag("div", parts, attributions.attributions_section(files, limit), class_="block")
 
 
 def _counts(sides: Sequence[Content]) -> str:
@@ -107,7 +107,7 @@ def _example(key: tuple[Any, ...], by_query: Sequence[dict[tuple[Any, ...], Cont
         mark = chip(i) if len(examples) == 2 else None
         if example:
             facts = tag("p", mark, _facts(example), class_="facts")
-            blocks.append(tag("div", facts, _answers(example)))
+            blocks.append(tag("div", facts, _answer_list(example)))
         else:
             blocks.append(tag("p", mark, "not among the examples of this run", class_="facts"))
     columns = len(present) == 2 and not any(map(_has_pictures, present))
@@ -156,15 +156,15 @@ def _relevance(value: float) -> str:
     return number(int(value) if float(value).is_integer() else value, 4)
 
 
-def _answers(example: Content) -> Html:
-    items, last = [], 0
+def _answer_list(example: Content) -> Html:
+    tiles, last = [], 0
     for _, group in itertools.groupby(example["answers"], _visible):
         answer, *duplicates = group  # records with the same contents are one answer
         first, last = last + 1, last + 1 + len(duplicates)
-        items.append(_answer(answer, f"{first}–{last}" if duplicates else str(first)))
+        tiles.append(_answer(answer, f"{first}–{last}" if duplicates else str(first)))
     if "right" in example:
-        items.append(_answer(example["right"], number(example["rank"]), " apart"))
-    return tag("ol", items, class_="tiles" if _has_pictures(example) else "lines")
+        tiles.append(_answer(example["right"], number(example["rank"]), " apart"))
+    return tag("ol", tiles, class_="tiles" if _has_pictures(example) else "lines")
 
 
 def _visible(answer: Content) -> tuple[Any, ...]:
@@ -173,7 +173,7 @@ def _visible(answer: Content) -> tuple[Any, ...]:
 
 def _answer(answer: Content, rank: str, look: str = "") -> Html:
     relevance, score = answer.get("relevance"), answer["score"]
-    kind, verdict = ("right", "✓ right") if answer["right"] else ("wrong", "✗ wrong")
+    style, verdict = ("right", "✓ right") if answer["right"] else ("wrong", "✗ wrong")
     if relevance is not None:
         verdict = f"✓ relevance {_relevance(relevance)}" if answer["right"] else "✗ not relevant"
         look += " wide" if "picture" in answer else ""
@@ -182,28 +182,28 @@ def _answer(answer: Content, rank: str, look: str = "") -> Html:
         tag("span", rank, class_="place"),
         tag("span", verdict, class_="mark"),
         tag("span", "NaN" if score is None else number(float(score)), class_="score"),
-        _item(answer, f"answer {rank}, {kind}"),
+        _item(answer, f"answer {rank}, {style}"),
         matched(answer.get("matched", ())),
-        class_=f"{kind}{look}",
+        class_=f"{style}{look}",
     )
 
 
-def _item(item: Content, role: str) -> Html:
+def _item(content: Content, role: str) -> Html:
     """Builds a picture or a text."""
-    if "picture" not in item:
-        return _words(item)
-    name = f"record {number(item['record'])}"
-    if "id" in item:
-        name += f" ({item['id']})"
-    if "size" in item:
-        name += ", {} × {} pixels".format(*map(number, item["size"]))
-    image = tag("img", src=item["picture"], alt=f"{role}: {name}", title=name)
-    return tag("span", image, _words(item), class_="both") if item.get("text") else image
+    if "picture" not in content:
+        return _words(content)
+    name = f"record {number(content['record'])}"
+    if "id" in content:
+        name += f" ({content['id']})"
+    if "size" in content:
+        name += ", {} × {} pixels".format(*map(number, content["size"]))
+    image = tag("img", src=content["picture"], alt=f"{role}: {name}", title=name)
+    return tag("span", image, _words(content), class_="both") if content.get("text") else image
 
 
-def _words(item: Content) -> Html:
+def _words(content: Content) -> Html:
     """Builds a text, with its length if the file has only its beginning."""
-    text, cut = item["text"], item.get("characters")
+    text, cut = content["text"], content.get("characters")
     more = tag("span", f" … ({number(cut)} characters)", class_="note") if cut else None
     empty = tag("span", "(an empty text)", class_="note") if not text.strip() else None
     return tag("span", tag("bdi", text), more, empty, class_="words", dir="auto")
@@ -212,13 +212,13 @@ def _words(item: Content) -> Html:
 def has_matched(value: Any) -> bool:
     """Returns True if an evaluator's examples have words that matched."""
     if isinstance(value, dict):
-        return bool(value.get("matched")) or any(has_matched(part) for part in value.values())
-    return isinstance(value, list) and any(has_matched(part) for part in value)
+        return bool(value.get("matched")) or any(has_matched(child) for child in value.values())
+    return isinstance(value, list) and any(has_matched(child) for child in value)
 
 
-def matched(words: Sequence[Sequence[Any]]) -> Html | None:
+def matched(matches: Sequence[Sequence[Any]]) -> Html | None:
     """Builds words with bars from (word, share of the score); None without words."""
-    if not words:
+    if not matches:
         return None
     bars = (
         tag(
@@ -228,6 +228,6 @@ def matched(words: Sequence[Sequence[Any]]) -> Html | None:
             class_="bar",
             style=f"--s: {100 * min(max(share, 0.0), 1.0):.1f}%",
         )
-        for word, share in words
+        for word, share in matches
     )
     return tag("span", bars, class_="matched", title="words that matched, share of the score")

@@ -51,9 +51,9 @@ class Attribution:
             "pairs": [{"pair": j + 1, **self._map(*pairs[j], side)} for j in map(int, shown)],
         }
 
-    def _map(self, score: float, patches: np.ndarray, words: np.ndarray, side: int) -> dict:
-        largest = float(np.max(words, initial=0.0))
-        shares = [round(float(x) / largest, 3) if largest > 0 else 0.0 for x in words]
+    def _map(self, score: float, patches: np.ndarray, relevances: np.ndarray, side: int) -> dict:
+        largest = float(np.max(relevances, initial=0.0))
+        shares = [round(float(x) / largest, 3) if largest > 0 else 0.0 for x in relevances]
         return {
             "score": round(float(score), 4) if np.isfinite(score) else None,
             "map": data_uri(heat(self.picture, patches, float(patches.max()), side)),
@@ -76,11 +76,11 @@ def attribute(
     arrays = {name: stack(readers[name], column) for name, column in values}
     maps = encoder.gradcam(weights, arrays, text, image).positive()
     out = []
-    for row, (words, picture) in enumerate(pairs):
+    for row, (caption, picture) in enumerate(pairs):
         ids = arrays[text]["ids"][row][arrays[text]["mask"][row]]
         positions = [index for index, i in enumerate(ids) if int(i) not in tokenizer.special_ids]
         attribution = Attribution(
-            text=words,
+            text=caption,
             picture=picture,
             tokens=tuple(tokenizer.id_to_token(int(ids[index])) for index in positions),
             score=float(maps.scores.whole[row]),

@@ -13,14 +13,14 @@ def enlarged(picture: np.ndarray, side: int = SIDE) -> np.ndarray:
     return picture.repeat(factor, axis=0).repeat(factor, axis=1)
 
 
-def heat(picture: np.ndarray, values: np.ndarray, most: float, side: int = SIDE) -> Image.Image:
+def heat(picture: np.ndarray, values: np.ndarray, limit: float, side: int = SIDE) -> Image.Image:
     """Draws a picture uint8 [S, S, 3] in gray, with patches of larger values in stronger red.
 
-    A patch with the value 0 stays gray; `most` or more gives the strongest red.
+    A patch with the value 0 stays gray; `limit` or more gives the strongest red.
     """
     base = enlarged(picture, side).astype(np.float32)  # [T, T, 3]
     gray = np.repeat(base.mean(axis=-1, keepdims=True), 3, axis=-1)
-    strength = np.clip(values / most, 0, 1) if most > 0 else np.zeros_like(values)
+    strength = np.clip(values / limit, 0, 1) if limit > 0 else np.zeros_like(values)
     patch = np.arange(len(base)) * len(values) // len(base)  # of each pixel
     share = 0.75 * strength[patch][:, patch, None]  # [T, T, 1]
     return Image.fromarray(np.rint(gray * (1 - share) + HOT * share).astype(np.uint8))

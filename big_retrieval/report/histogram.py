@@ -23,7 +23,11 @@ def histograms(files: Sequence[File]) -> Html | None:
     peaks = (max(_shares(d[kind])) for d in by_run.values() for kind, *_ in KINDS)
     axes = Axes(WIDTH, HEIGHT, MARGINS, ticks(min(ends), max(ends)), ticks(0, max(peaks)))
     drawn = (
-        tag("div", tag("p", chip(i), class_="facts") if len(files) == 2 else None, _draw(axes, d))
+        tag(
+            "div",
+            tag("p", chip(i), class_="facts") if len(files) == 2 else None,
+            _render_histogram(axes, d),
+        )
         for i, d in by_run.items()
     )
     return tag("div", drawn, class_="charts")
@@ -34,7 +38,7 @@ def _shares(counts: Sequence[int]) -> list[float]:
     return [count / total for count in counts]
 
 
-def _draw(axes: Axes, distances: File) -> Html:
+def _render_histogram(axes: Axes, distances: File) -> Html:
     parts = axes.grid("distance", "accuracy")
     edges, legend = distances["edges"], []
     for kind, name, look in KINDS:
@@ -46,5 +50,5 @@ def _draw(axes: Axes, distances: File) -> Html:
         parts.append(tag("path", d=f"M{path}", class_=f"{look} line"))
         mark = tag("path", d="M2 6L24 6", class_=look)
         legend.append((mark, f"{name}, {sum(distances[kind]):,}"))
-    words = "Histogram of the distances of pairs and of all others; means are among the metrics."
-    return figure("Distances", "share of each kind", legend, axes.svg(parts, words))
+    caption = "Histogram of the distances of pairs and of all others; means are among the metrics."
+    return figure("Distances", "share of each kind", legend, axes.svg(parts, caption))

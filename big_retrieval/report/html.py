@@ -42,20 +42,20 @@ def tag(name: str, /, *children: Child, **attributes: object) -> Html:
       **attributes: a last underscore is dropped (`class_`), others become dashes; None and False
         are left out, True has no value.
     """
-    words = []
+    attribute_texts = []
     for key, value in attributes.items():
         key = key.rstrip("_").replace("_", "-")
         if value is True:
-            words.append(f" {key}")
+            attribute_texts.append(f" {key}")
         elif value is not None and value is not False:
-            words.append(f' {key}="{text(value)}"')
-    inside = join(children)
+            attribute_texts.append(f' {key}="{text(value)}"')
+    inside = join_html(children)
     if name in _LONE and not inside:
-        return Html(f"<{name}{''.join(words)}{'' if name in _VOID else '/'}>")
-    return Html(f"<{name}{''.join(words)}>{inside}</{name}>")
+        return Html(f"<{name}{''.join(attribute_texts)}{'' if name in _VOID else '/'}>")
+    return Html(f"<{name}{''.join(attribute_texts)}>{inside}</{name}>")
 
 
-def join(children: Iterable[Child]) -> Html:
+def join_html(children: Iterable[Child]) -> Html:
     """Concatenates children."""
     return Html("".join(_flat(child) for child in children))
 
@@ -65,10 +65,10 @@ def cell(content: Child, look: str, share: str = "") -> Cell:
     return Cell(tag("td", content, class_=look, style=f"--s:{share}%" if share else None))
 
 
-def table(
+def html_table(
     heads: Sequence[Child],
     rows: Iterable[Html | Sequence[Child]],
-    numbers: Container[int] = (),
+    number_columns: Container[int] = (),
 ) -> Html:
     """Builds a table in a container that scrolls on narrow screens.
 
@@ -76,11 +76,11 @@ def table(
 
     Args:
       rows: complete `tr` elements, or contents of cells; the first cell names the row.
-      numbers: indices of the columns with numbers.
+      number_columns: indices of the columns with numbers.
     """
     rows = list(rows)
     stacked = len(heads) > STACKED and not any(isinstance(row, Html) for row in rows)
-    kinds = ["n" if i in numbers else None for i in range(len(heads))]
+    styles = ["n" if i in number_columns else None for i in range(len(heads))]
 
     def build_row(row: Html | Sequence[Child]) -> Html:
         if isinstance(row, Html):
@@ -88,12 +88,15 @@ def table(
         cells = (
             content
             if isinstance(content, Cell)
-            else tag("td", content, class_=kind, data_head=head if stacked else None)
-            for content, kind, head in zip(row[1:], kinds[1:], heads[1:], strict=True)
+            else tag("td", content, class_=style, data_head=head if stacked else None)
+            for content, style, head in zip(row[1:], styles[1:], heads[1:], strict=True)
         )
         return tag("tr", tag("th", row[0], scope="row"), cells)
 
-    top = (tag("th", x, scope="col", class_=kind) for x, kind in zip(heads, kinds, strict=True))
+    top = (
+        tag("th", x, scope="col", class_=column_style)
+        for x, column_style in zip(heads, styles, strict=True)
+    )
     parts = tag("thead", tag("tr", top)), tag("tbody", map(build_row, rows))
     look = "stacked" if stacked else None
     return tag("div", tag("table", parts, class_=look), class_="scroll", tabindex=0)
@@ -110,7 +113,7 @@ def document(title: str, *body: Child, css: str = "") -> str:
         tag("style", Html(style("big_retrieval.report", "style.css") + css)),
     )
     page = tag("html", head, tag("body", body), lang="en")
-    return join([Html("<!DOCTYPE html>\n"), page]) + "\n"
+    return join_html([Html("<!DOCTYPE html>\n"), page]) + "\n"
 
 
 def style(package: str, name: str) -> str:
@@ -122,5 +125,5 @@ def _flat(child: Child) -> str:
     if child is None:
         return ""
     if isinstance(child, Iterable) and not isinstance(child, str):
-        return join(child)
+        return join_html(child)
     return text(child)

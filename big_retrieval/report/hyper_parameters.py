@@ -29,17 +29,17 @@ def hyper_parameters(c: Config) -> dict[str, str]:
         "weight decay": f"{optimizer.weight_decay:g}",
         "clipped norm": "-" if optimizer.clip_norm is None else f"{optimizer.clip_norm:g}",
         "topology": c.topology_type,
-        "norm 1": _join(_is_normalized(c, field) for field in fields),
+        "norm 1": _join_values(_is_normalized(c, field) for field in fields),
         "temperature": "-" if scale is None else _temperature(scale),
         "hard negatives": str(c.negatives.count),
-        "active terms": _join(getattr(field.head, "top_k", None) for field in fields),
-        "positions": _join(map(_positions, fields, towers)),
-        "width": _join(getattr(tower, "width", None) for tower in towers),
-        "layers": _join(getattr(tower, "depth", None) for tower in towers),
+        "active terms": _join_values(getattr(field.head, "top_k", None) for field in fields),
+        "positions": _join_values(map(_positions, fields, towers)),
+        "width": _join_values(getattr(tower, "width", None) for tower in towers),
+        "layers": _join_values(getattr(tower, "depth", None) for tower in towers),
     }
 
 
-def _join(values: Iterable[Any]) -> str:
+def _join_values(values: Iterable[Any]) -> str:
     return " / ".join("-" if x is None else f"{x:,}" if isinstance(x, int) else x for x in values)
 
 

@@ -91,7 +91,7 @@ def short(value: float) -> str:
 def natural(name: str) -> list[tuple[int, int | str]]:
     """Returns a key that sorts names as readers do: R@5 before R@10."""
     parts = re.split(r"(\d+)", name)
-    return [(0, int(part)) if part.isdecimal() else (1, part) for part in parts if part]
+    return [(0, int(piece)) if piece.isdecimal() else (1, piece) for piece in parts if piece]
 
 
 def duration(seconds: float) -> str:

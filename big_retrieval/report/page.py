@@ -6,7 +6,7 @@ from pathlib import Path
 
 from big_retrieval.io.durable import write_bytes
 from big_retrieval.report import curves, examples, results, settings, verdict
-from big_retrieval.report.html import Html, document, join, tag
+from big_retrieval.report.html import Html, document, join_html, tag
 from big_retrieval.report.read import RunFiles, read_run
 
 MOST_BYTES = 3_000_000
@@ -14,7 +14,7 @@ LIMITS = (None, 3, 2, 1, 0)  # examples of each kind, until the page is small en
 NAME = "report.html"
 
 
-def write(folder: Path, second: Path | None = None, out: Path | None = None) -> Path:
+def write_report(folder: Path, second: Path | None = None, out: Path | None = None) -> Path:
     """Writes the report of one run or of two side by side to `out`, and returns the path.
 
     Raises:
@@ -43,10 +43,10 @@ def build(runs: Sequence[RunFiles]) -> str:
 
 def _page(runs: Sequence[RunFiles], limit: int | None) -> str:
     sections = {
-        "Summary": verdict.section,
-        "Results": results.section,
-        "Curves": curves.section,
-        "Examples": functools.partial(examples.section, limit=limit),
+        "Summary": verdict.verdict_section,
+        "Results": results.results_section,
+        "Curves": curves.curves_section,
+        "Examples": functools.partial(examples.examples_section, limit=limit),
         "Data": settings.data,
         "Configuration": settings.configuration,
         "Environment": settings.environment,
@@ -64,5 +64,5 @@ def _page(runs: Sequence[RunFiles], limit: int | None) -> str:
 def _heading(runs: Sequence[RunFiles]) -> list[Html]:
     if len(runs) == 1:
         return [tag("bdi", runs[0].name)]
-    names = [join([results.chip(i), tag("bdi", run.name)]) for i, run in enumerate(runs)]
+    names = [join_html([results.chip(i), tag("bdi", run.name)]) for i, run in enumerate(runs)]
     return [tag("span", name, class_="one") for name in names]

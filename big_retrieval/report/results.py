@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from big_retrieval.report.curves import direction_words, words
-from big_retrieval.report.html import Html, cell, table, tag
+from big_retrieval.report.html import Html, cell, html_table, tag
 from big_retrieval.report.numbers import (
     difference,
     is_fraction,
@@ -23,7 +23,7 @@ ORDER = {"R": 0, "R-precision": 1, "MRR@10": 2, "nDCG@10": 3, "mean_rank": 4, "m
 Final = dict[str, Any]  # metric -> last value
 
 
-def section(runs: Sequence[RunFiles]) -> Html:
+def results_section(runs: Sequence[RunFiles]) -> Html:
     """Builds the tables of every evaluator, then the last values of training."""
     finals = [run.final for run in runs]
     names = sorted({name for final in finals for name in final}, key=natural)
@@ -34,7 +34,7 @@ def section(runs: Sequence[RunFiles]) -> Html:
         if path:
             rows = groups.setdefault("/".join(path[:depth]), {})
             rows.setdefault("/".join(path[depth:]), set()).add(last)
-    tables = [_table(title, rows, finals) for title, rows in sorted(groups.items())]
+    tables = [_metrics_table(title, rows, finals) for title, rows in sorted(groups.items())]
     parts: list[Any] = []
     if not tables:
         parts.append(tag("p", "No evaluator has run yet.", class_="empty"))
@@ -60,7 +60,7 @@ def best(name: str, value: Any, other: Any) -> str:
     return " better" if (value < other if smaller_is_better(name) else value > other) else ""
 
 
-def _table(title: str, rows: dict[str, set[str]], finals: Sequence[Final]) -> Html:
+def _metrics_table(title: str, rows: dict[str, set[str]], finals: Sequence[Final]) -> Html:
     def order(name: str) -> Any:
         return ORDER.get("R" if name.startswith("R@") else name, len(ORDER)), natural(name)
 
@@ -73,7 +73,7 @@ def _table(title: str, rows: dict[str, set[str]], finals: Sequence[Final]) -> Ht
         keys = ["/".join(filter(None, (title, row, column))) for column in columns]
         body += _rows(tag("bdi", direction_words(row)), keys, finals)
     columns_of_numbers = range(len(names), len(names) + len(heads))
-    content = table([*names, *heads], body, columns_of_numbers)
+    content = html_table([*names, *heads], body, columns_of_numbers)
     return tag("div", tag("h3", tag("bdi", title)), content, class_="block")
 
 
@@ -104,7 +104,7 @@ def _training(finals: Sequence[Final], names: Sequence[str]) -> Html | None:
         values = [final.get(name) for final in finals]
         change = [cell(difference(name, *values), "n change")] if two else []
         body.append([tag("bdi", words(name)), *(labelled(name, x) for x in values), *change])
-    content = table(heads, body, range(1, len(heads)))
+    content = html_table(heads, body, range(1, len(heads)))
     if len(rows) > MOST_ROWS:
         return tag("details", tag("summary", f"Training: {len(rows):,} numbers"), content)
     return tag("div", tag("h3", "Training"), content, class_="block")
@@ -122,5 +122,5 @@ def _evaluated_again(run: RunFiles) -> Html:
     summary = f"{label}: {len(rows):,} of {len(again):,} numbers differ"
     if not rows:
         return tag("p", summary, class_="note")
-    content = table(["metric", "of the run", "again"], rows, (1, 2))
+    content = html_table(["metric", "of the run", "again"], rows, (1, 2))
     return tag("details", tag("summary", summary), content)

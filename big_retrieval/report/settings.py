@@ -7,7 +7,7 @@ from typing import Any
 from big_retrieval.config import Config, Plugin, schema
 from big_retrieval.config.foreign import make_foreign
 from big_retrieval.errors import UserError
-from big_retrieval.report.html import Html, table, tag
+from big_retrieval.report.html import Html, html_table, tag
 from big_retrieval.report.numbers import NONE, duration, number
 from big_retrieval.report.read import RunFiles
 from big_retrieval.report.results import chip
@@ -35,8 +35,8 @@ def defaults(config: Mapping[str, Any]) -> Flat:
     values are from `Config()`.
     """
 
-    def unknown(kind: Any, group: Any, path: str) -> Any:
-        return make_foreign(kind, group, Plugin(), path)
+    def unknown(part_kind: Any, group: Any, path: str) -> Any:
+        return make_foreign(part_kind, group, Plugin(), path)
 
     plain = flat(schema.as_saved(Config()))
     try:
@@ -94,7 +94,7 @@ def _key_table(
     def value(key: str, column: Flat) -> str:
         return tag("code", tag("bdi", value_text(column[key]))) if key in column else NONE
 
-    content = table(heads, [[tag("code", k), *(value(k, c) for c in columns)] for k in keys])
+    content = html_table(heads, [[tag("code", k), *(value(k, c) for c in columns)] for k in keys])
     if len(keys) <= in_sight:
         return content
     name = count_of(len(keys), "key") if in_sight else f"All {len(keys):,} keys"
@@ -110,13 +110,13 @@ def data(runs: Sequence[RunFiles]) -> Html:
         rows.append([f"evaluator {name}", *map(described, sources)])
     rows.append(["vocabulary", *(number(run.lookup("vocab_size")) for run in runs)])
     rows.append(["damaged records", *(number(run.damaged_count) for run in runs)])
-    parts = [table(_heads(runs), rows)]
+    parts = [html_table(_heads(runs), rows)]
     for run in runs:
         if run.damaged:
-            lines = [[number(row["record"]), row["place"], row["why"]] for row in run.damaged]
-            named = "" if run.damaged_count == len(lines) else f", the first {len(lines)}"
+            body = [[number(row["record"]), row["place"], row["why"]] for row in run.damaged]
+            named = "" if run.damaged_count == len(body) else f", the first {len(body)}"
             parts.append(tag("h3", f"Damaged records of {run.name}{named}"))
-            parts.append(table(["record", "location", "damage"], lines))
+            parts.append(html_table(["record", "location", "damage"], body))
     return tag("div", parts)
 
 
@@ -144,13 +144,13 @@ def environment(runs: Sequence[RunFiles]) -> Html:
     columns = [_machine(run) for run in runs]
     keys = dict.fromkeys(key for column in columns for key in column)
     rows = [[key, *(column.get(key, NONE) for column in columns)] for key in keys]
-    parts = [table(_heads(runs), rows)]
+    parts = [html_table(_heads(runs), rows)]
     for run in runs:
         starts = run.environment.get("starts", [])
         if len(starts) > 1:
-            lines = [[x["time"], number(x["resumed_from"] or 0), _devices(x)] for x in starts]
+            body = [[x["time"], number(x["resumed_from"] or 0), _devices(x)] for x in starts]
             parts.append(tag("h3", f"Starts of {run.name}"))
-            parts.append(table(["time (UTC)", "from step", "devices"], lines))
+            parts.append(html_table(["time (UTC)", "from step", "devices"], body))
     return tag("div", parts)
 
 

@@ -32,7 +32,7 @@ class TableRow:
     published: Mapping[str, float] = field(default_factory=dict)
 
 
-def table(folders: Sequence[Path], patterns: Sequence[str] = ()) -> str:
+def markdown_table(folders: Sequence[Path], patterns: Sequence[str] = ()) -> str:
     """Returns a table with a row for each folder and a column for each metric, and its notes.
 
     Args:
@@ -68,8 +68,8 @@ def row_of(folder: Path, name: str) -> TableRow:
             f"No metrics in {folder}: it has no {' or '.join(FILES)}, and neither have its "
             f"{len(seeds)} folders of seeds. Let the run end, or use `big-retrieval evaluate`."
         )
-    of = "" if len(finished) == len(seeds) else f" of {len(seeds)}"
-    return TableRow(name, f"{len(finished)}{of}", finished)
+    suffix = "" if len(finished) == len(seeds) else f" of {len(seeds)}"
+    return TableRow(name, f"{len(finished)}{suffix}", finished)
 
 
 def _read(folder: Path) -> dict[str, Any]:
@@ -119,22 +119,24 @@ def match_metrics(
 def cell(name: str, values: Sequence[Any]) -> str:
     """Formats mean ± sample standard deviation of a metric; None for a run without the metric."""
     percent = is_fraction(name)
-    numbers = [float(value) * (100 if percent else 1) for value in values if is_number(value)]
-    if not numbers:
+    present = [float(value) * (100 if percent else 1) for value in values if is_number(value)]
+    if not present:
         return NONE
     digits = ".2f" if percent else ".4g"
-    text = format(statistics.fmean(numbers), digits)
-    if len(numbers) > 1:
-        finite = all(map(math.isfinite, numbers))
-        text += f" ± {statistics.stdev(numbers) if finite else math.nan:{digits}}"
-    return text if len(numbers) == len(values) else f"{text} ({len(numbers)} of {len(values)})"
+    text = format(statistics.fmean(present), digits)
+    if len(present) > 1:
+        finite = all(map(math.isfinite, present))
+        text += f" ± {statistics.stdev(present) if finite else math.nan:{digits}}"
+    return text if len(present) == len(values) else f"{text} ({len(present)} of {len(values)})"
 
 
-def markdown(heads: Sequence[str], body: Sequence[Sequence[str]], right: bool = True) -> list[str]:
-    """Returns the lines of a Markdown table; `right` aligns all columns except the first right."""
+def markdown(
+    heads: Sequence[str], body: Sequence[Sequence[str]], align_right: bool = True
+) -> list[str]:
+    """Returns the lines of a Markdown table; `align_right` does not apply to the first column."""
     rows = [[text.replace("|", "\\|") for text in row] for row in (heads, *body)]
     widths = [max(3, *map(len, column)) for column in zip(*rows, strict=True)]
-    sides = ["<", *(">" if right else "<" for _ in widths[1:])]
+    sides = ["<", *(">" if align_right else "<" for _ in widths[1:])]
     columns = list(zip(widths, sides, strict=True))
     rule = ["-" * (width - 1) + (":" if side == ">" else "-") for width, side in columns]
     return [

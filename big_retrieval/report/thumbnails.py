@@ -59,9 +59,9 @@ def shrink(image: np.ndarray) -> Image.Image:
 def unreadable() -> Image.Image:
     """Draws the gray tile of an unreadable image."""
     tile = Image.new("RGB", (SIDE, SIDE), (128, 128, 128))
-    words, font = UNREADABLE.replace(" ", "\n", 1), ImageFont.load_default()
+    message, font = UNREADABLE.replace(" ", "\n", 1), ImageFont.load_default()
     draw = ImageDraw.Draw(tile)
-    draw.multiline_text((SIDE / 2, SIDE / 2), words, "white", font, anchor="mm", align="center")
+    draw.multiline_text((SIDE / 2, SIDE / 2), message, "white", font, anchor="mm", align="center")
     return tile
 
 
@@ -71,5 +71,5 @@ def data_uri(image: Image.Image) -> str:
     image.save(png, "png", optimize=True)
     image.save(jpeg, "jpeg", quality=82, optimize=True)
     files = ("jpeg", jpeg.getvalue()), ("png", png.getvalue())
-    kind, data = min(files, key=lambda file: len(file[1]))
-    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+    image_type, data = min(files, key=lambda file: len(file[1]))
+    return f"data:image/{image_type};base64,{base64.b64encode(data).decode()}"

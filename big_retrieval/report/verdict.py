@@ -15,7 +15,7 @@ from big_retrieval.report.settings import described
 HEADLINES = 12
 
 
-def section(runs: Sequence[RunFiles]) -> Html:
+def verdict_section(runs: Sequence[RunFiles]) -> Html:
     """Builds the headline metrics, then the facts of each run."""
     cards = []
     for i, run in enumerate(runs):
@@ -35,12 +35,12 @@ def status(run: RunFiles) -> str:
         steps, evaluated = run.results["steps"], run.results["evaluated_step"]
         best = f" The metrics are from the best checkpoint, step {number(evaluated)}."
         return f"Finished {number(steps)} steps.{best if evaluated != steps else ''}"
-    of = f" of {number(total)}" if total is not None else ""
+    suffix = f" of {number(total)}" if total is not None else ""
     if run.nonfinite:
-        return f"Ended at step {number(run.nonfinite[-1])}{of}: a number was not finite."
+        return f"Ended at step {number(run.nonfinite[-1])}{suffix}: a number was not finite."
     if not last:
         return "No step has been logged yet."
-    return f"Not finished: step {number(last)}{of} is the last one logged."
+    return f"Not finished: step {number(last)}{suffix} is the last one logged."
 
 
 def _headlines(runs: Sequence[RunFiles]) -> Html | None:
@@ -61,7 +61,7 @@ def _headlines(runs: Sequence[RunFiles]) -> Html | None:
                 for i, (value, other) in enumerate(zip(values, reversed(values), strict=True))
             ]
         shown += [tag("span", note, class_="note") for note in notes if note]
-        label = " · ".join(direction_words(part) for part in name.split("/")[1:-1])
+        label = " · ".join(direction_words(segment) for segment in name.split("/")[1:-1])
         title = tag("span", tag("bdi", label), class_="label")
         cards.append(tag("li", title, shown, tag("span", words(name), class_="note")))
     return tag("ul", cards, class_="headlines") if cards else None

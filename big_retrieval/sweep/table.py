@@ -112,4 +112,4 @@ def _configs_table(entries: Sequence[Entry]) -> str:
         flags = [f"`{entry.evaluate}`"] if entry.evaluate else []
         flags += [f"`{key}={value}`" for key, value in entry.overrides.items()]
         body.append([entry.name, f"`{entry.config}`", ", ".join(flags)])
-    return "\n".join(markdown(["run", "config", "overrides"], body, right=False)) + "\n"
+    return "\n".join(markdown(["run", "config", "overrides"], body, align_right=False)) + "\n"

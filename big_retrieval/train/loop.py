@@ -110,7 +110,7 @@ def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -
     summary.log_damage(run)
     if config.report and jax.process_index() == 0:
         with run.extras("the report"):
-            log.info(f"report in {page.write(workdir)}")
+            log.info(f"report in {page.write_report(workdir)}")
     return results
 
 

@@ -95,6 +95,6 @@ def test_command_and_report_of_dense_model(
     folder = folders.write(
         tmp_path / "report", config=folders.config(), metrics=folders.rows(), shown=[shown]
     )
-    text = text_of(page.write(folder))
+    text = text_of(page.write_report(folder))
     assert "Parts of the score" in text
     assert "record 14" in text

@@ -97,6 +97,6 @@ def test_report_shows_matched_words(
     )
     example = shown["directions"][0]["groups"][0]["examples"][0]
     word, share = example["answers"][0]["matched"][0]
-    text = text_of(page.write(run))
+    text = text_of(page.write_report(run))
     assert f"{word} {100 * share:.0f}%" in text
     assert text.count("Under each answer, the words that matched") == 1

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from big_retrieval.report import chart, drawing, numbers
-from big_retrieval.report.chart import Chart, Series, draw
+from big_retrieval.report.chart import Chart, Series, render_chart
 
 POINTS = st.dictionaries(
     st.integers(0, 10**7),
@@ -31,7 +31,7 @@ def places(drawing: str, look: str = "") -> list[tuple[float, float]]:
 
 def paths(points: list[tuple[int, float]], **changes: object) -> str:
     """The drawing of one line, without a legend."""
-    return draw(Chart("title", "loss", [Series("line", points)], **changes))  # type: ignore
+    return render_chart(Chart("title", "loss", [Series("line", points)], **changes))  # type: ignore
 
 
 @settings(max_examples=150, deadline=None)
@@ -42,7 +42,7 @@ def test_points_and_labels_are_inside_the_drawing(
     lines: list[list[tuple[int, float]]], zero: bool
 ) -> None:
     series = [Series(f"line {i}", line, i) for i, line in enumerate(lines)]
-    drawing = draw(Chart("title", "loss", series, from_zero=zero)).split("</ul>")[-1]
+    drawing = render_chart(Chart("title", "loss", series, from_zero=zero)).split("</ul>")[-1]
     finite = any(math.isfinite(value) for line in lines for _, value in line)
     assert finite == ("<svg" in drawing)
     for name, most in (("x", chart.WIDTH), ("y", chart.HEIGHT)):
@@ -154,8 +154,8 @@ def test_ticks_are_round_and_cover_the_values(low: float, size: float, count: in
 def test_ticks_of_one_value_and_of_whole_numbers() -> None:
     assert drawing.ticks(0, 0)[0] <= 0 < drawing.ticks(0, 0)[-1]
     assert drawing.ticks(3, 3)[0] < 3 < drawing.ticks(3, 3)[-1]
-    assert drawing.ticks(0, 3, whole=True) == [0, 1, 2, 3]
-    assert all(tick == int(tick) for tick in drawing.ticks(0, 7, whole=True))
+    assert drawing.ticks(0, 3, integers=True) == [0, 1, 2, 3]
+    assert all(tick == int(tick) for tick in drawing.ticks(0, 7, integers=True))
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def text_of(path: Path) -> str:
 
 def test_page_of_an_ordinary_run(tmp_path: Path) -> None:
     run = folders.ordinary(tmp_path / "run")
-    found = page.write(run)
+    found = page.write_report(run)
     assert found == run / "report.html"
     checker, text = check(found), text_of(found)
     assert checker.ids == {
@@ -98,8 +98,8 @@ def test_page_of_an_ordinary_run(tmp_path: Path) -> None:
         assert words in text, words
     assert found.read_text().count("<svg") >= 8
     once = found.read_bytes()  # a pure function of the files
-    assert page.write(run).read_bytes() == once
-    assert page.write(run, out=tmp_path / "elsewhere.html").read_bytes() == once
+    assert page.write_report(run).read_bytes() == once
+    assert page.write_report(run, out=tmp_path / "elsewhere.html").read_bytes() == once
     assert [path.name for path in run.iterdir() if "partial" in path.name] == []
 
 
@@ -107,7 +107,7 @@ def test_page_folds_long_parts_and_stacks_wide_tables(tmp_path: Path) -> None:
     run = folders.ordinary(tmp_path / "run", **{f"key_{i}": i for i in range(30)})
     second = {**folders.examples(), "evaluator": "retrieval/zweite"}
     (run / "examples" / "2.json").write_text(json.dumps(second))
-    written = page.write(run).read_text()
+    written = page.write_report(run).read_text()
     check(run / "report.html")
     for folded in ("<bdi>retrieval/zweite</bdi>", "Hardest queries (0)"):
         assert f"<summary>{folded}</summary>" in written, folded
@@ -121,7 +121,7 @@ def test_page_folds_long_parts_and_stacks_wide_tables(tmp_path: Path) -> None:
 @pytest.mark.parametrize("group", ["removed", "optimizer"])
 def test_page_of_a_run_of_another_version(tmp_path: Path, group: str) -> None:
     run = folders.ordinary(tmp_path / "run", **{group: {"averaging": {"type": "removed"}}})
-    assert f"{group}.averaging.type removed" in text_of(page.write(run))
+    assert f"{group}.averaging.type removed" in text_of(page.write_report(run))
 
 
 def test_headlines_start_with_the_search(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_headlines_start_with_the_search(tmp_path: Path) -> None:
     (run / "config.json").write_text(json.dumps(config))
     initial = {"step": 0, **folders.recalls(0.9)}  # better than the trained weights
     folders.write_rows(run / "metrics.jsonl", [initial, *folders.rows(40)])
-    text = text_of(page.write(run))
+    text = text_of(page.write_report(run))
     cards = text.split("Results")[1].split("Finished")[0]
     assert cards.index("text → image") < cards.index("image → text")
     assert "before training 94.5% 95% interval 71.5% to 91.7% (50 queries)" in cards
@@ -141,7 +141,7 @@ def test_headlines_start_with_the_search(tmp_path: Path) -> None:
 def test_page_of_two_runs(tmp_path: Path) -> None:
     first = folders.ordinary(tmp_path / "first")
     second = folders.ordinary(tmp_path / "second", shift=-0.02, batch_size=32)
-    found = page.write(first, second)
+    found = page.write_report(first, second)
     assert found == first / "report-vs-second.html"
     text = text_of(found)
     for words in (
@@ -161,7 +161,7 @@ def test_page_of_runs_with_the_same_name_and_different_queries(tmp_path: Path) -
     second = folders.ordinary(tmp_path / "b" / "run")
     path = second / "examples" / "0.json"
     path.write_text(json.dumps(folders.examples("a green star")))
-    text = text_of(page.write(first, second))
+    text = text_of(page.write_report(first, second))
     assert "A a/run B b/run" in text
     assert text.count("not among the examples of this run") == 2
     assert "a green star" in text
@@ -187,7 +187,7 @@ def test_page_of_runs_with_the_same_name_and_different_queries(tmp_path: Path) -
 )
 def test_page_of_partial_runs(tmp_path: Path, files: dict[str, Any], words: list[str]) -> None:
     run = folders.write(tmp_path / "run", config=folders.config(), **files)
-    text = text_of(page.write(run))
+    text = text_of(page.write_report(run))
     for word in words:
         assert word in text, word
 
@@ -197,14 +197,14 @@ def test_read_run_rejects_damaged_files(tmp_path: Path) -> None:
         run = folders.ordinary(tmp_path / name)
         (run / name).write_bytes(b'{"a": [' * 100_000)
         with pytest.raises(UserError, match=rf"Cannot read \S*{name}"):
-            page.write(run)
+            page.write_report(run)
     run = folders.ordinary(tmp_path / "run")
     content = (run / "metrics.jsonl").read_bytes()
     (run / "metrics.jsonl").write_bytes(content[:-30])  # a kill cut the last line
-    assert "Finished 40 steps" in text_of(page.write(run))
+    assert "Finished 40 steps" in text_of(page.write_report(run))
     (run / "metrics.jsonl").write_bytes(content[10:])
     with pytest.raises(UserError, match=r"Cannot read \S*metrics\.jsonl"):
-        page.write(run)
+        page.write_report(run)
 
 
 def test_damaged_records_are_counted_and_listed(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_damaged_records_are_counted_and_listed(tmp_path: Path) -> None:
     for index, (name, count) in enumerate((("damaged", 15), ("damaged_1", 18))):
         rows = [{"record": i, "place": f"{index}-{i}.jpg", "why": "cut"} for i in range(count)]
         folders.write_rows(run / f"{name}.jsonl", rows)
-    text = text_of(page.write(run))
+    text = text_of(page.write_report(run))
     assert "damaged records 33" in text
     assert "Damaged records of run , the first 20" in text.replace("run,", "run ,")
     assert "1-4.jpg" in text
@@ -221,13 +221,13 @@ def test_damaged_records_are_counted_and_listed(tmp_path: Path) -> None:
 
 def test_ugly_names_texts_and_numbers(tmp_path: Path) -> None:
     ugly = folders.ugly(tmp_path / folders.ATTACK.replace("/", "|").replace("\x00", "")[:30])
-    found = page.write(ugly)
+    found = page.write_report(ugly)
     text = text_of(found)
     assert '<script>alert("x")</script>&amp;' in text  # escaped
     assert "\ud800" not in text
     for words in ("more charts", "1,988 more classes", "metric 249", "שלום", "👩‍👩‍👧‍👦"):
         assert words in text, words
-    check(page.write(ugly, folders.ordinary(tmp_path / "run"), tmp_path / "both.html"))
+    check(page.write_report(ugly, folders.ordinary(tmp_path / "run"), tmp_path / "both.html"))
 
 
 def test_equal_answers_are_shown_once(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_equal_answers_are_shown_once(tmp_path: Path) -> None:
     answers = shown["directions"][0]["groups"][0]["examples"][0]["answers"]
     answers[:0] = [answers[0]] * 2  # a negative three times, then a positive
     (run / "examples" / "0.json").write_text(json.dumps(shown))
-    places = re.findall(r'class="place">([^<]+)<', page.write(run).read_text())
+    places = re.findall(r'class="place">([^<]+)<', page.write_report(run).read_text())
     assert places[:3] == ["1–3", "4", "7"]
 
 
@@ -246,13 +246,13 @@ def test_large_page_shows_fewer_examples(tmp_path: Path, monkeypatch: pytest.Mon
         group = direction["groups"][0]
         group["examples"] = [{**group["examples"][0], "place": i} for i in range(40)]
     (run / "examples" / "0.json").write_text(json.dumps(shown))
-    pictures = check(page.write(run)).pictures
+    pictures = check(page.write_report(run)).pictures
     monkeypatch.setattr(page, "MOST_BYTES", (run / "report.html").stat().st_size - 1)
-    found = page.write(run)
+    found = page.write_report(run)
     assert check(found).pictures == 3 * 3 < pictures
     assert "At most 3 of each kind" in text_of(found)
     monkeypatch.setattr(page, "MOST_BYTES", 1)
-    assert "would make the page too large" in page.write(run).read_text()
+    assert "would make the page too large" in page.write_report(run).read_text()
 
 
 def test_write_rejects_other_folders(tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_write_rejects_other_folders(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for name in ("nowhere", "file", "empty"):
         with pytest.raises(UserError, match=f"Not a run folder: .*{name}"):
-            page.write(tmp_path / name)
+            page.write_report(tmp_path / name)
     assert list((tmp_path / "empty").iterdir()) == []
 
 
@@ -298,7 +298,7 @@ def test_examples_with_relevance_of_two_runs(tmp_path: Path) -> None:
     runs = [folders.ordinary(tmp_path / name) for name in ("first", "second")]
     for run, best in zip(runs, (92.0, 45.5), strict=True):
         (run / "examples" / "0.json").write_text(json.dumps(graded(best)))
-    found = page.write(*runs)
+    found = page.write_report(*runs)
     checker, text = check(found), text_of(found)
     for words in (
         "A nDCG@10 0.875 · ERR 0.500 · relevance of the first 10 adds up to 92 of 900",

@@ -73,7 +73,7 @@ def test_training_and_evaluate_write_reports(tmp_path: Path) -> None:
     train(tiny(evals=evals, stop_after=2, **keys), run)
     assert not (run / "examples").exists()  # not at the end yet
     assert not (run / "report.html").exists()
-    assert "Not finished: step 2 of 3" in page.write(run).read_text()
+    assert "Not finished: step 2 of 3" in page.write_report(run).read_text()
     train(tiny(evals=evals, **keys), run)
     assert {path.name for path in (run / "examples").iterdir()} == FILES
     written = (run / "report.html").read_text()
@@ -88,7 +88,7 @@ def test_training_and_evaluate_write_reports(tmp_path: Path) -> None:
 
     # Everything from the files: the same page from a copy.
     shutil.copytree(run, tmp_path / "copy" / "run", ignore=shutil.ignore_patterns("report.html"))
-    copy = page.write(tmp_path / "copy" / "run").read_text()
+    copy = page.write_report(tmp_path / "copy" / "run").read_text()
     assert copy.replace(str(tmp_path / "copy"), str(tmp_path)) == written
 
     before = {name: json.loads((run / "examples" / name).read_text()) for name in FILES}
@@ -106,4 +106,4 @@ def test_training_and_evaluate_write_reports(tmp_path: Path) -> None:
                 for found in (before["retrieval-test.json"], after["retrieval-test.json"])
             ]
             assert queries[0] == queries[1]
-    assert "evaluated again from checkpoint 2" in page.write(run).read_text()
+    assert "evaluated again from checkpoint 2" in page.write_report(run).read_text()

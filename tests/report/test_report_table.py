@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from big_retrieval.errors import UserError
-from big_retrieval.report.table import row_of, table
+from big_retrieval.report.table import markdown_table, row_of
 from tests.report.test_report_command import report
 
 NDCG, RECALL = "ranking/a/nDCG@10", "ranking/a/R@10"
@@ -35,7 +35,7 @@ def test_table_of_seeds_runs_and_evaluations(tmp_path: Path) -> None:
     run = write(tmp_path / "run", **{NDCG: 0.4})
     write(tmp_path / "run", "evaluation.json", **{NDCG: 0.9, "checkpoint": "4"})
     words = write(tmp_path / "bm25", "evaluation.json", **{NDCG: 0.3, "checkpoint": "BM25"})
-    text = table([sweep, run, words], ["*/nDCG@*", "*R@10"])
+    text = markdown_table([sweep, run, words], ["*/nDCG@*", "*R@10"])
     assert cells(text) == [
         ["run", "seeds", NDCG, RECALL],
         ["multi-inverse", "3 of 4", "0.6 ± 0.1", "25.00 ± 0.00"],
@@ -48,25 +48,25 @@ def test_table_of_seeds_runs_and_evaluations(tmp_path: Path) -> None:
 def test_table_of_missing_metrics(tmp_path: Path) -> None:
     first = write(tmp_path / "first", **{"retrieval/b/image_to_text/R@1": 0.5})
     second = write(tmp_path / "second", step=3)
-    text = table([first, second])
+    text = markdown_table([first, second])
     assert cells(text) == [
         ["run", "seeds", "b/image_to_text/R@1", RECALL, NDCG],
         ["first", "1", "50.00", "25.00", "0.5"],
         ["second", "1", "–", "25.00", "0.5"],
     ]
     assert "has a metric like" not in text
-    assert "has a metric like `x/*`" in table([first], ["loss", "x/*"])
+    assert "has a metric like `x/*`" in markdown_table([first], ["loss", "x/*"])
     with pytest.raises(UserError, match=r"metric like x/\*.* have loss, ranking/a/R@10"):
-        table([first], ["x/*"])
+        markdown_table([first], ["x/*"])
 
 
 def test_names_of_rows_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folders = [write(tmp_path / parent / "run") for parent in ("a", "b|c")]
-    assert [row[0] for row in cells(table(folders, ["loss"]).replace("\\|", "/"))] == [
+    assert [row[0] for row in cells(markdown_table(folders, ["loss"]).replace("\\|", "/"))] == [
         "run", "a/run", "b/c/run",
     ]  # fmt: skip
     monkeypatch.chdir(folders[0])
-    assert cells(table([Path()], ["loss"]))[1][0] == "run"
+    assert cells(markdown_table([Path()], ["loss"]))[1][0] == "run"
 
 
 def test_row_of_rejects_missing_metrics_and_damaged_files(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_row_of_rejects_missing_metrics_and_damaged_files(tmp_path: Path) -> Non
 def test_the_command(tmp_path: Path) -> None:
     folders = [write(tmp_path / name) for name in "abc"]
     status, text = report("--table", "--metrics=*nDCG@10,loss", *folders)
-    assert (status, text) == (0, table(folders, ["*nDCG@10", "loss"]))
+    assert (status, text) == (0, markdown_table(folders, ["*nDCG@10", "loss"]))
     for args, words in (
         (["--table"], "folders are missing"),
         (["--table", folders[0], "--out=x"], "--out is for a page"),

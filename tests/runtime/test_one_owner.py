@@ -35,7 +35,7 @@ def _nothing_expensive(monkeypatch: pytest.MonkeyPatch) -> None:
         "big_retrieval.retrieval.index_search.open_searcher",
         "big_retrieval.train.build.untrained",
         "big_retrieval.plan.plan.run",
-        "big_retrieval.report.page.write",
+        "big_retrieval.report.page.write_report",
     ):
         monkeypatch.setattr(place, fail)
     monkeypatch.setattr("big_retrieval.config.checks.check", lambda *args, **keys: None)

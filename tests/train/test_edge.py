@@ -34,7 +34,7 @@ def test_run_finishes_if_only_metrics_and_checkpoints_can_be_written(
     def fail(*args: Any) -> Any:
         raise ValueError("a bug")
 
-    monkeypatch.setattr(page, "write", fail)
+    monkeypatch.setattr(page, "write_report", fail)
     monkeypatch.setattr(summary, "record_start", fail)
     train(config, folder, ONE)
     said = capsys.readouterr().err.splitlines()

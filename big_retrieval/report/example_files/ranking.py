@@ -35,14 +35,14 @@ def ranking_content(result: RankingResult, context: EvaluatorContext) -> dict[st
     metric, values = next(iter(result.values.items()))
     lowest = np.argsort(values, kind="stable")[: np.sum(values < 1)][:DEEPEST]
     field = next(iter(result.documents.embeddings))
-    words = term_names(context.encoder, field, result.queries, context.readers.values())
+    terms = term_names(context.encoder, field, result.queries, context.readers.values())
 
     def example(row: int) -> dict[str, Any]:
         content = _example(result, context, row)
-        for answer in content["answers"] if words else ():
+        for answer in content["answers"] if terms else ():
             document = _document(result, context, answer["record"])
             query = result.queries[[content["place"]]]
-            answer["matched"] = matched_words(query, document, words)
+            answer["matched"] = matched_words(query, document, terms)
         return content
 
     deepest = "deepest", f"The queries with the lowest {metric}.", lowest
@@ -94,11 +94,11 @@ def _item(context: EvaluatorContext, side: Side, record: int) -> dict[str, Any]:
     for reader in readers_of(context, side).values():
         if not _is_present(source, record, reader):
             continue
-        item = show_item(source, reader, record, 0)
+        content = show_item(source, reader, record, 0)
         if reader.field.modality == "text":
-            texts.append(str(item["text"]))
+            texts.append(str(content["text"]))
         elif "picture" not in out:
-            out |= item
+            out |= content
     return out | ({"text": " · ".join(texts)} if texts or "picture" not in out else {})
 
 

@@ -133,8 +133,8 @@ def select_direction(
     rule = "The queries whose first right answer ranks worst, one per record or group."
     groups = [even_group(len(ranks)), ("deepest", rule, deepest)]
     index_of = {name: index for index, name in enumerate(first.names())} if names else {}
-    if chosen := [index_of[name] for name in dict.fromkeys(names) if name in index_of]:
-        groups.insert(0, ("chosen", "Queries of --show.", np.array(chosen)))
+    if selected := [index_of[name] for name in dict.fromkeys(names) if name in index_of]:
+        groups.insert(0, ("chosen", "Queries of --show.", np.array(selected)))
     queries = np.unique(np.concatenate([indices for *_, indices in groups]))
     rows = scorer.map(_scores, first.embeddings[queries], queries)
     scores = dict(zip(queries.tolist(), rows, strict=True))  # [D] each

@@ -87,7 +87,7 @@ def term_names(
     return () if terms is None else terms.names(next(tokenizers, None))
 
 
-def matched_words(query: Embeddings, document: Embeddings, words: Sequence[str]) -> list[list[Any]]:
+def matched_words(query: Embeddings, document: Embeddings, terms: Sequence[str]) -> list[list[Any]]:
     """Returns (word, share of the score) of two CSR rows [1, V], largest first."""
-    matched = shared(query, document, words).words[:MATCHED]
+    matched = shared(query, document, terms).words[:MATCHED]
     return [[word, round(share, 4)] for word, _, share in matched if np.isfinite(share)]
