@@ -52,8 +52,8 @@ _COMPARED = {  # topology -> comparison of embeddings
 
 
 def _scores(model: Exported) -> str:
-    heads = [part.head for part in model.encodings]
-    tokens = {_shape(model, part)[0] for part in model.encodings}
+    heads = [encoding.head for encoding in model.encodings]
+    tokens = {_shape(model, encoding)[0] for encoding in model.encodings}
     topology = topology_part(model.config.topology).type
     if all(head.lexical for head in heads):
         topology = "inner"
@@ -62,18 +62,18 @@ def _scores(model: Exported) -> str:
     return f"Embeddings are compared by {_COMPARED.get(topology, f'the topology `{topology}`')}."
 
 
-def _shape(model: Exported, part: Encoding) -> tuple[int, int]:
+def _shape(model: Exported, encoding: Encoding) -> tuple[int, int]:
     """Returns M and N of an encoder's embeddings."""
-    return part.head.embedding_shape(model.config, part.name, model.tokenizer.vocab_size)
+    return encoding.head.embedding_shape(model.config, encoding.name, model.tokenizer.vocab_size)
 
 
 def _notes(model: Exported, target: ExportTarget) -> list[str]:
     """Returns notes about steps that the library does not do."""
     notes = []
-    for part in model.encodings:
-        for name, prefix in part.prompts().items():
+    for encoding in model.encodings:
+        for name, prefix in encoding.prompts().items():
             notes.append(f"Texts of the field `{name}` begin with `{prefix}`, the saved prompt.")
-        for name, field in part.fields.items():
+        for name, field in encoding.fields.items():
             if getattr(field, "title", ""):
                 end = model.tokenizer.id_to_token(ends(model)[1])
                 notes.append(f"A text of the field `{name}` with a title: `title {end} text`.")
@@ -87,11 +87,11 @@ def _notes(model: Exported, target: ExportTarget) -> list[str]:
 
 def _encoders(model: Exported) -> list[str]:
     lines = ["| fields | tower | embedding |", "| --- | --- | --- |"]
-    for part in model.encodings:
-        tokens, size = _shape(model, part)
-        dims = f"{size} terms" if part.head.lexical else f"{size} dimensions"
+    for encoding in model.encodings:
+        tokens, size = _shape(model, encoding)
+        dims = f"{size} terms" if encoding.head.lexical else f"{size} dimensions"
         dims = dims if tokens == 1 else f"{tokens} class tokens of {dims}"
-        lines.append(f"| {', '.join(part.fields)} | {part.tower.describe()} | {dims} |")
+        lines.append(f"| {', '.join(encoding.fields)} | {encoding.tower.describe()} | {dims} |")
     return lines
 
 

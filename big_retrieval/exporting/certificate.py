@@ -104,8 +104,8 @@ def _inputs_sha256(inputs: Mapping[str, np.ndarray]) -> str:
 def _files(folder: Path) -> dict[str, str]:
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     names = {path.relative_to(folder).as_posix(): path for path in paths}
-    others = (CERTIFICATE, "README.md", MARK)
-    return {name: sha256_file(path) for name, path in names.items() if name not in others}
+    unlisted = (CERTIFICATE, "README.md", MARK)
+    return {name: sha256_file(path) for name, path in names.items() if name not in unlisted}
 
 
 def read(folder: Path) -> Certificate:
@@ -150,30 +150,30 @@ def complete(exports: Sequence[tuple[Certificate, Path]], python: str) -> list[C
     return completed
 
 
-def _stored(folder: Path, kind: str) -> dict[str, np.ndarray]:
+def _stored(folder: Path, group: str) -> dict[str, np.ndarray]:
     """Returns the stored "inputs" or "embeddings" of all fields."""
-    arrays = read_npz(folder / STORED, f"{kind}/")
-    return {name.removeprefix(f"{kind}/"): array for name, array in arrays.items()}
+    arrays = read_npz(folder / STORED, f"{group}/")
+    return {name.removeprefix(f"{group}/"): array for name, array in arrays.items()}
 
 
 def _compared(certificate: Certificate, folder: Path, answer: Answer) -> Certificate:
     """Returns the certificate with the result of the library."""
-    problem, status, limit = answer.problem, VERIFIED, certificate.tolerance
-    if problem:
+    reason, status, limit = answer.problem, VERIFIED, certificate.tolerance
+    if reason:
         status = UNVERIFIED if answer.missing else FAILED
     fields = {}
     for name, expected in _stored(folder, "embeddings").items():
         top_k = certificate.fields[name].get("top_k")
         difference = difference_of(*at_gate(expected, answer.embeddings.get(name), top_k))
         fields[name] = {**certificate.fields[name], "difference": difference}
-        if not problem and (difference is None or difference > limit):
+        if not reason and (difference is None or difference > limit):
             status = FAILED
             result = "cannot be compared" if difference is None else f"differ by {difference:.2g}"
-            problem = f"the embeddings of the field {name} {result} ({limit:g} is allowed)"
+            reason = f"the embeddings of the field {name} {result} ({limit:g} is allowed)"
     return dataclasses.replace(
         certificate,
         status=status,
-        reason=problem,
+        reason=reason,
         fields=fields,
         versions={**certificate.versions, "theirs": answer.versions},
     )

@@ -41,17 +41,19 @@ OPEN_CLIP_NAMES = {
 
 
 def _tower_problems(model: Exported, modality: str) -> Iterator[str]:
-    part = model.of(modality)
-    yield from encoder_problems(part, modality, TOWERS[modality], PROJECTION | {"pool": "tower"})
-    if part.head.dim is None:
-        yield f"config.fields.{part.name}.head.dim None (CLIP has a projection)"
+    encoding = model.encoding_of(modality)
+    yield from encoder_problems(
+        encoding, modality, TOWERS[modality], PROJECTION | {"pool": "tower"}
+    )
+    if encoding.head.dim is None:
+        yield f"config.fields.{encoding.name}.head.dim None (CLIP has a projection)"
 
 
 def clip_problems(model: Exported) -> Iterator[str]:
     """Yields problems of the two towers together, in any library."""
     for modality in TOWERS:
         yield from _tower_problems(model, modality)
-    image, text = (model.of(modality).head.dim for modality in TOWERS)
+    image, text = (model.encoding_of(modality).head.dim for modality in TOWERS)
     if image != text:
         yield f"projections of {image} and {text} dimensions"
     # With one class token, "oblique" equals "sphere".
@@ -75,20 +77,20 @@ def _problems(model: Exported, modality: str = "") -> Iterator[str]:
 
 
 def _tower_config(model: Exported, modality: str) -> dict[str, Any]:
-    part = model.of(modality)
-    shared = {**layers(part.tower), "projection_dim": part.head.dim}
+    encoding = model.encoding_of(modality)
+    shared = {**layers(encoding.tower), "projection_dim": encoding.head.dim}
     if modality == "image":
         return shared | {
             "model_type": "clip_vision_model",
-            "image_size": part.field.size,
-            "patch_size": part.tower.patch,
+            "image_size": encoding.field.size,
+            "patch_size": encoding.tower.patch,
             "num_channels": 3,
         }
     start, end = ends(model)
     return shared | {
         "model_type": "clip_text_model",
-        "vocab_size": part.params["token_embedding"].shape[0],
-        "max_position_embeddings": part.positions,
+        "vocab_size": encoding.params["token_embedding"].shape[0],
+        "max_position_embeddings": encoding.positions,
         "bos_token_id": start,
         "eos_token_id": end,
         "pad_token_id": model.tokenizer.pad_id,
@@ -98,7 +100,7 @@ def _tower_config(model: Exported, modality: str) -> dict[str, Any]:
 def _clip_config(model: Exported) -> dict[str, Any]:
     return {
         "model_type": "clip",
-        "projection_dim": model.of("text").head.dim,
+        "projection_dim": model.encoding_of("text").head.dim,
         "text_config": _tower_config(model, "text"),
         "vision_config": _tower_config(model, "image"),
     }
@@ -106,9 +108,9 @@ def _clip_config(model: Exported) -> dict[str, Any]:
 
 def _hf_arrays(model: Exported, modality: str) -> Flat:
     """Returns the weights of one tower and its projection in transformers."""
-    part, (table, projection) = model.of(modality), HF_NAMES[modality]
-    kernel = np.transpose(part.head_params["kernel"])
-    return {**rename_params(table, part.params), projection: kernel}
+    encoding, (table, projection) = model.encoding_of(modality), HF_NAMES[modality]
+    kernel = np.transpose(encoding.head_params["kernel"])
+    return {**rename_params(table, encoding.params), projection: kernel}
 
 
 def _logit_scale(model: Exported) -> Flat:
@@ -125,8 +127,10 @@ def open_clip_arrays(model: Exported) -> Flat:
     """Returns the weights of a model without `clip_problems` by open_clip's names."""
     arrays = _logit_scale(model)
     for modality, (table, projection) in OPEN_CLIP_NAMES.items():
-        part = model.of(modality)
-        arrays |= rename_params(table, part.params) | {projection: part.head_params["kernel"]}
+        encoding = model.encoding_of(modality)
+        arrays |= rename_params(table, encoding.params) | {
+            projection: encoding.head_params["kernel"]
+        }
     return arrays
 
 

@@ -50,7 +50,7 @@ def export(
         writes the files is missing, or embeddings differ. Only the last error leaves a folder.
     """
     program = interpreter(python)
-    written = write(model, to=to, out=out, fields=fields, python=python, license=license)
+    written = write_export(model, to=to, out=out, fields=fields, python=python, license=license)
     completed = _complete(written, Path(out), program)
     if completed.status == UNVERIFIED:
         trust = " --trust-code" if _code_files(Path(out)) else ""
@@ -61,7 +61,7 @@ def export(
     return completed
 
 
-def write(
+def write_export(
     model: TrainedModel,
     *,
     to: str,
@@ -75,9 +75,9 @@ def write(
         raise UserError(f"Unknown target --to={to}. Targets: {', '.join(TARGETS)}.")
     target, folder = TARGETS[to], Path(out)
     subject = take_apart(model, fields, apart=target.apart)
-    problem = _problem(target, subject)
-    if problem is not None:
-        raise UserError(f"--to={to} cannot hold {problem}; {_alternative(model, fields)}.")
+    reason = _problem(target, subject)
+    if reason is not None:
+        raise UserError(f"--to={to} cannot hold {reason}; {_alternative(model, fields)}.")
     partial = begin(folder, certificates.CERTIFICATE)
     try:
         target.write(subject, partial)
@@ -136,8 +136,8 @@ def _complete(written: Certificate, folder: Path, python: str) -> Certificate:
 
 def _alternative(model: TrainedModel, fields: Sequence[str]) -> str:
     """Returns advice: targets that support the model, or one field's encoder."""
-    if others := list(holding(model, fields)):
-        return f"--to={' or '.join(others)} can"
+    if targets := list(holding(model, fields)):
+        return f"--to={' or '.join(targets)} can"
     for name in fields or model.config.encoded:
         for other in holding(model, (name,)):
             return f"--field={name} --to={other} can hold that field's encoder"

@@ -28,12 +28,12 @@ class Form:
 
 
 def encoder_problems(
-    part: Encoding, modality: str, tower: Mapping[str, Any], head: Mapping[str, Any]
+    encoding: Encoding, modality: str, tower: Mapping[str, Any], head: Mapping[str, Any]
 ) -> Iterator[str]:
     """Yields the keys of a field, its tower and its head that differ, see `unlike`."""
-    yield from unlike(f"config.fields.{part.name}", part.field, {"type": modality})
-    yield from unlike(f"config.towers.{part.tower_name}", part.tower, tower)
-    yield from unlike(f"config.fields.{part.name}.head", part.head, head)
+    yield from unlike(f"config.fields.{encoding.name}", encoding.field, {"type": modality})
+    yield from unlike(f"config.towers.{encoding.tower_name}", encoding.tower, tower)
+    yield from unlike(f"config.fields.{encoding.name}.head", encoding.head, head)
 
 
 def rename_params(table: NameTable, params: Flat) -> Flat:
@@ -76,25 +76,25 @@ NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 def bert_problems(model: Exported, bare: bool = False) -> Iterator[str]:
     """Yields problems of a dense text encoder; a `bare` one has no final norm and projection."""
-    part = model.of("text")
+    encoding = model.encoding_of("text")
     tower = BERT_TOWER | ({"final_norm": False} if bare else {})
     head = PROJECTION | ({"dim": None} if bare else {})
-    yield from encoder_problems(part, "text", tower, head)
-    if part.pool not in ("first", "mean"):
-        yield f"the pooling {part.pool!r} (only 'first' or 'mean')"
+    yield from encoder_problems(encoding, "text", tower, head)
+    if encoding.pool not in ("first", "mean"):
+        yield f"the pooling {encoding.pool!r} (only 'first' or 'mean')"
     yield from unlike("config", model.config, {"topology": DENSE})
 
 
 def bert_config(model: Exported) -> dict[str, Any]:
     """Returns config.json of the encoder, without the pooling."""
-    part = model.of("text")
+    encoding = model.encoding_of("text")
     return {
-        **layers(part.tower),
+        **layers(encoding.tower),
         **NO_DROPOUT,
         "model_type": "bert",
-        "vocab_size": part.params["token_embedding"].shape[0],
-        "max_position_embeddings": part.positions,
-        "type_vocab_size": max(2, part.tower.token_types),
+        "vocab_size": encoding.params["token_embedding"].shape[0],
+        "max_position_embeddings": encoding.positions,
+        "type_vocab_size": max(2, encoding.tower.token_types),
         "pad_token_id": model.tokenizer.pad_id,
         "position_embedding_type": "absolute",
     }
@@ -103,7 +103,7 @@ def bert_config(model: Exported) -> dict[str, Any]:
 def bert_arrays(model: Exported) -> Flat:
     """Returns the weights of the encoder, without a norm after the last layer."""
     norm = ("ln_final/scale", "ln_final/bias")
-    params = {name: x for name, x in model.of("text").params.items() if name not in norm}
+    params = {name: x for name, x in model.encoding_of("text").params.items() if name not in norm}
     width = params["token_embedding"].shape[1]
     types = params.get("token_type_embedding", np.zeros((0, width), np.float32))
     more = np.zeros((max(0, 2 - len(types)), width), np.float32)  # BERT has at least two
@@ -115,27 +115,28 @@ def masked_problems(
     model: Exported, activations: tuple[str, ...] = ("log1p_relu",)
 ) -> Iterator[str]:
     """Yields problems of a lexical encoder as a masked-language model."""
-    part = model.of("text")
+    encoding = model.encoding_of("text")
+    tower = encoding.tower
     head = {
-        "type": "lexical", "layer_norm": True, "transform": getattr(part.tower, "activation", ""),
-        "epsilon": getattr(part.tower, "epsilon", 0), "pooling": "max", "pool_padding": False,
+        "type": "lexical", "layer_norm": True, "transform": getattr(tower, "activation", ""),
+        "epsilon": getattr(tower, "epsilon", 0), "pooling": "max", "pool_padding": False,
         "terms": "all", "activation": activations, "normalise": False, "top_k": None,
     }  # fmt: skip
-    yield from encoder_problems(part, "text", {**BERT_TOWER, "final_norm": False}, head)
+    yield from encoder_problems(encoding, "text", {**BERT_TOWER, "final_norm": False}, head)
     yield from unlike("config", model.config, {"topology": "inner"})
 
 
 def _masked_config(model: Exported) -> dict[str, Any]:
-    return {**bert_config(model), "tie_word_embeddings": model.of("text").head.tied}
+    return {**bert_config(model), "tie_word_embeddings": model.encoding_of("text").head.tied}
 
 
 def _masked_arrays(model: Exported) -> Flat:
-    part = model.of("text")
-    head = dict(part.head_params)
-    head.setdefault("bias", np.zeros(part.params["token_embedding"].shape[0], np.float32))
+    encoding = model.encoding_of("text")
+    head = dict(encoding.head_params)
+    head.setdefault("bias", np.zeros(encoding.params["token_embedding"].shape[0], np.float32))
     arrays = {f"bert.{name}": array for name, array in bert_arrays(model).items()}
     arrays |= rename_params(text_names.BERT_MASKED.table, head)
-    if not part.head.tied:
+    if not encoding.head.tied:
         arrays["cls.predictions.decoder.bias"] = head["bias"]
     return arrays
 
@@ -145,33 +146,33 @@ def _masked_arrays(model: Exported) -> Flat:
 
 def _image_problems(model: Exported, tower: Mapping[str, Any]) -> Iterator[str]:
     head = {**PROJECTION, "dim": None, "pool": "tower"}
-    yield from encoder_problems(model.of("image"), "image", tower, head)
+    yield from encoder_problems(model.encoding_of("image"), "image", tower, head)
     yield from unlike("config", model.config, {"topology": DENSE})
 
 
 def _vit_config(model: Exported) -> dict[str, Any]:
-    part = model.of("image")
+    encoding = model.encoding_of("image")
     return {
-        **layers(part.tower),
+        **layers(encoding.tower),
         **keys_for_import(model),
         **NO_DROPOUT,
         "model_type": "vit",
-        "image_size": part.field.size,
-        "patch_size": part.tower.patch,
+        "image_size": encoding.field.size,
+        "patch_size": encoding.tower.patch,
         "num_channels": 3,
         "qkv_bias": True,
     }
 
 
 def _vit_arrays(model: Exported) -> Flat:
-    params = dict(model.of("image").params)
+    params = dict(model.encoding_of("image").params)
     width = params["patch_embedding/kernel"].shape[1]
     params.setdefault("patch_embedding/bias", np.zeros(width, np.float32))
     return rename_params(image_names.HF_VIT, params)
 
 
 def _resnet_config(model: Exported) -> dict[str, Any]:
-    tower = model.of("image").tower
+    tower = model.encoding_of("image").tower
     wider = 4 if tower.bottleneck else 1
     return {
         **keys_for_import(model),
@@ -188,16 +189,19 @@ def _resnet_config(model: Exported) -> dict[str, Any]:
 
 
 def _resnet_arrays(model: Exported) -> Flat:
-    part = model.of("image")
-    averages = rename_params(image_names.HF_RESNET_STATS, part.stats)
-    return {**rename_params(image_names.HF_RESNET, part.params), **averages}
+    encoding = model.encoding_of("image")
+    averages = rename_params(image_names.HF_RESNET_STATS, encoding.stats)
+    return {**rename_params(image_names.HF_RESNET, encoding.params), **averages}
 
 
 VIT_TOWER = {"type": "vit", "class_tokens": 1, "pool": "first", "norm_first": False}
 BERT = Form(
     "BertModel",
     functools.partial(bert_problems, bare=True),
-    lambda model: {**bert_config(model), **keys_for_import(model, pool=model.of("text").pool)},
+    lambda model: {
+        **bert_config(model),
+        **keys_for_import(model, pool=model.encoding_of("text").pool),
+    },
     bert_arrays,
 )
 MASKED = Form("BertForMaskedLM", masked_problems, _masked_config, _masked_arrays)

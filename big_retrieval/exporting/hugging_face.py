@@ -57,15 +57,15 @@ class Transformers(ExportTarget):
             return
         for problem in form.problems(model):
             yield f"{problem} in a {form.name}"
-        for part in model.encodings:
-            yield from part.prefix_problems()
+        for encoding in model.encodings:
+            yield from encoding.prefix_problems()
 
     def write(self, model: Exported, folder: Path) -> None:
         write_form(_form(model), model, folder)
 
     def computes(self, model: Exported) -> Mapping[str, Any]:
         form = _form(model)
-        pool = model.of("text").pool if form is BERT else ""
+        pool = model.encoding_of("text").pool if form is BERT else ""
         return {**super().computes(model), "architecture": form.name, "pool": pool}
 
     def usage(self, model: Exported) -> str:
@@ -80,7 +80,7 @@ class Transformers(ExportTarget):
             lines.append(f"batch = {_TEXTS if model.modalities == ['text'] else _IMAGES}")
         lines.append(_USAGE[form.name])
         if form is BERT:
-            lines.append(_POOLED[model.of("text").pool])
+            lines.append(_POOLED[model.encoding_of("text").pool])
         unit = form not in (CLIP, MASKED) and model.normalises()
         return "\n".join(lines) + (_UNIT if unit else "")
 
@@ -96,11 +96,11 @@ def form_of(model: Exported) -> Form | None:
     if model.modalities == ["image", "text"]:
         return CLIP
     if model.modalities == ["text"]:
-        part = model.of("text")
-        dense = CLIP_TEXT if getattr(part.tower, "causal", False) else BERT
-        return MASKED if part.head.lexical else dense
+        encoding = model.encoding_of("text")
+        dense = CLIP_TEXT if getattr(encoding.tower, "causal", False) else BERT
+        return MASKED if encoding.head.lexical else dense
     if model.modalities == ["image"]:
-        tower = model.of("image").tower
+        tower = model.encoding_of("image").tower
         vit = CLIP_IMAGE if getattr(tower, "norm_first", False) else VIT
         return RESNET if tower.type == "resnet" else vit
     return None
@@ -109,9 +109,11 @@ def form_of(model: Exported) -> Form | None:
 def several(model: Exported) -> str:
     """Returns the problem of encoders that do not fit into one folder."""
     if len(model.encodings) == 1:
-        part = model.encodings[0]
-        return f"config.fields.{part.name}.type {part.field.type!r} (only 'image' or 'text')"
-    names = "; ".join(", ".join(part.fields) for part in model.encodings)
+        encoding = model.encodings[0]
+        return (
+            f"config.fields.{encoding.name}.type {encoding.field.type!r} (only 'image' or 'text')"
+        )
+    names = "; ".join(", ".join(encoding.fields) for encoding in model.encodings)
     return f"the encoders of {names} in one folder (export one with --field=NAME)"
 
 
@@ -125,9 +127,9 @@ def write_form(form: Form, model: Exported, folder: Path) -> None:
     """Writes config.json, the weights, the tokenizer and the preprocessing of images."""
     write_config(form.name, form.config(model), folder)
     save_arrays(folder / "model.safetensors", form.arrays(model))
-    for part in model.encodings:
-        if part.field.modality == "text":
+    for encoding in model.encodings:
+        if encoding.field.modality == "text":
             types = form in (BERT, MASKED)
-            write_tokenizer(model, folder, part.field.length, token_types=types)
+            write_tokenizer(model, folder, encoding.field.length, token_types=types)
         else:
-            write_preprocessor(part.field, folder)
+            write_preprocessor(encoding.field, folder)

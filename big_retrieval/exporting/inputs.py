@@ -36,8 +36,8 @@ def inputs_of(model: Exported) -> dict[str, np.ndarray]:
     Fields of other modalities get random arrays [16, ...] under the names `field/array`.
     """
     inputs: dict[str, np.ndarray] = {}
-    for part in model.encodings:
-        for name, field in part.fields.items():
+    for encoding in model.encodings:
+        for name, field in encoding.fields.items():
             if field.modality == "text":
                 inputs[name] = np.array(TEXTS)
             elif field.modality == "image":
@@ -72,10 +72,10 @@ def embeddings_of(
 ) -> dict[str, np.ndarray]:
     """Returns the embeddings [16, M * N] of the inputs by field; `reference` is in float32."""
     embeddings: dict[str, np.ndarray] = {}
-    for part in model.encodings:
+    for encoding in model.encodings:
         by_prefix: dict[str, np.ndarray] = {}  # fields of an encoder differ only by prefix
-        for name, field in part.fields.items():
-            prefix = part.prompts().get(name, "")
+        for name, field in encoding.fields.items():
+            prefix = encoding.prompts().get(name, "")
             if prefix not in by_prefix:
                 if field.modality == "text":
                     values: Any = reference.encode_texts(TEXTS, name)

@@ -67,7 +67,7 @@ def _run(python: str, script: Path, seconds: float) -> Answer:
     # transformers copies the modules of folders there.
     variables["HF_MODULES_CACHE"] = str(script.parent / "modules")
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             [python, script.name, "jobs.json"], cwd=script.parent, env={**os.environ, **variables},
             capture_output=True, text=True, errors="replace", timeout=seconds, check=False,
         )  # fmt: skip
@@ -75,8 +75,8 @@ def _run(python: str, script: Path, seconds: float) -> Answer:
         return Answer(problem=f"{python} cannot be started ({error.strerror})", missing=True)
     except subprocess.TimeoutExpired:
         return Answer(problem=f"{python} took more than {seconds:.0f} s", missing=True)
-    last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-    status = format_exit_status(done.returncode)
+    last = (completed.stderr.strip().splitlines() or ["no message"])[-1]
+    status = format_exit_status(completed.returncode)
     return Answer(problem=f"{python} {status} before it answered ({last[:300]})", missing=True)
 
 
@@ -86,8 +86,8 @@ def _answer(outputs: Path, python: str, failure: Answer) -> Answer:
     if not file.is_file():
         return failure
     answer = json.loads(file.read_text())
-    if problem := answer.get("problem"):
-        text, missing = " ".join(problem.split())[:300], bool(answer.get("missing"))
+    if reason := answer.get("problem"):
+        text, missing = " ".join(reason.split())[:300], bool(answer.get("missing"))
         cause = "cannot import the target library" if missing else "could not use the folder"
         return Answer(problem=f"{python} {cause} ({text})", missing=missing)
     with np.load(outputs, allow_pickle=False) as arrays:

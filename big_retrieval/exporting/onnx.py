@@ -35,7 +35,7 @@ _SIZES = {"batch": 2, "rows": 2, "columns": 3}  # sizes of free axes while traci
 class OnnxEncoder:
     """Encoder of a field."""
 
-    part: Encoding
+    encoding: Encoding
     file: str  # its ONNX file; fields with the same encoder share one
     arrays: Sequence[tuple[str, str, Sequence[int | str]]]  # name, type, shape with names of axes
     form: TorchForm  # pads texts of a tower that is traced for one length
@@ -44,8 +44,8 @@ class OnnxEncoder:
         """Returns the request for `reference_encoder.write_onnx_files`."""
         return {
             "file": self.file,
-            "method": f"embed_{self.part.name}",
-            "sizes": {**_SIZES, "length": self.part.field.length},
+            "method": f"embed_{self.encoding.name}",
+            "sizes": {**_SIZES, "length": self.encoding.field.length},
             "arrays": self.arrays,
         }
 
@@ -87,28 +87,30 @@ def _encoders(model: Exported) -> list[OnnxEncoder]:
     fixed_names = {x.name for x in members_of(model) if not x.is_field and x.form.fixed_length}
     files: dict[str, str] = {}
     encoders = []
-    for part in model.encodings:
-        embedding = embeddings_of(model)[part.name]
+    for encoding in model.encodings:
+        embedding = embeddings_of(model)[encoding.name]
         form = embedding.field
         # An axis of one element would be traced as a constant.
-        fixed = part.field.length < 2 or bool(fixed_names & {part.tower_name, head_name(part)})
-        if fixed and part.field.modality == "text":
+        fixed = encoding.field.length < 2 or bool(
+            fixed_names & {encoding.tower_name, head_name(encoding)}
+        )
+        if fixed and encoding.field.modality == "text":
             form = replace(form, reads={**form.reads, "fill": True})
-        shapes, arrays = part.field.shapes(), []
+        shapes, arrays = encoding.field.shapes(), []
         for name in form.call:
             shape, dtype = shapes[name]
-            if shape == (part.field.length,) and not fixed:
+            if shape == (encoding.field.length,) and not fixed:
                 shape = ("length",)
             arrays.append((name, _WIDER.get(dtype, dtype), ["batch", *shape]))
         same = replace(embedding, field=replace(form, reads={}))
-        file = files.setdefault(f"{same} {arrays}", f"{part.name}.onnx")
-        encoders.append(OnnxEncoder(part, file, arrays, form))
+        file = files.setdefault(f"{same} {arrays}", f"{encoding.name}.onnx")
+        encoders.append(OnnxEncoder(encoding, file, arrays, form))
     return encoders
 
 
 def _scores(model: Exported) -> list[dict[str, Any]]:
     """Returns the graph that scores dense embeddings; lexical embeddings do not need one."""
-    dense = [part for part in model.encodings if not part.head.lexical]
+    dense = [encoding for encoding in model.encodings if not encoding.head.lexical]
     if not dense:
         return []
     size = model.tokenizer.vocab_size
@@ -125,12 +127,12 @@ def _source(model: Exported) -> str:
     tokenizer = tokenizer_construction(model, "self.folder")
     lines = [
         f"class OnnxModel({', '.join([*bases, 'OnnxFiles'])}):",
-        f'    """Encodes {", ".join(part.name for part in model.encodings)}."""',
+        f'    """Encodes {", ".join(encoding.name for encoding in model.encodings)}."""',
         "",
-        f"    ENCODERS = { ({x.part.name: x.file for x in encoders}) }",
+        f"    ENCODERS = { ({x.encoding.name: x.file for x in encoders}) }",
         f"    TYPES = {types}",
         "",
-        *reader_settings(model, {x.part.name: x.form for x in encoders}),
+        *reader_settings(model, {x.encoding.name: x.form for x in encoders}),
     ]
     if tokenizer:
         lines += [

@@ -32,13 +32,13 @@ class OpenClip(ExportTarget):
             yield one if len(model.encodings) == 1 else several(model)
             return
         yield from clip_problems(model)
-        image, text = model.of("image"), model.of("text")
-        for part in (image, text):
-            path = f"config.towers.{part.tower_name}"
+        image, text = model.encoding_of("image"), model.encoding_of("text")
+        for encoding in (image, text):
+            path = f"config.towers.{encoding.tower_name}"
             keys = {"activation": ("gelu", "quick_gelu"), "epsilon": EPSILON}
-            yield from unlike(path, part.tower, keys)
-            if _ratio(part) is None:
-                yield f"{path}.mlp {part.tower.mlp} with a width of {part.tower.width}"
+            yield from unlike(path, encoding.tower, keys)
+            if _ratio(encoding) is None:
+                yield f"{path}.mlp {encoding.tower.mlp} with a width of {encoding.tower.width}"
         if image.tower.activation != text.tower.activation:
             yield "two towers of different activations"
         if image.field.eval_resize not in (0, image.field.size):
@@ -46,7 +46,7 @@ class OpenClip(ExportTarget):
         yield from text.prefix_problems()
 
     def write(self, model: Exported, folder: Path) -> None:
-        image, text = model.of("image"), model.of("text")
+        image, text = model.encoding_of("image"), model.encoding_of("text")
         config = {
             "embed_dim": image.head.dim,
             "quick_gelu": image.tower.activation == "quick_gelu",
@@ -77,8 +77,8 @@ class OpenClip(ExportTarget):
             "resize_mode": "squash" if image.field.eval_squash else "shortest",
             "fill_color": 0,
         }
-        whole = {"model_cfg": config, "preprocess_cfg": pixels}
-        save_json(folder / "open_clip_config.json", whole)
+        settings = {"model_cfg": config, "preprocess_cfg": pixels}
+        save_json(folder / "open_clip_config.json", settings)
         save_arrays(folder / "open_clip_model.safetensors", open_clip_arrays(model))
         write_tokenizer(model, folder, text.positions)
 
@@ -92,10 +92,10 @@ texts = model.encode_text(tokenizer(["a text"]), normalize=True)
 images = model.encode_image(preprocess(image)[None], normalize=True)"""
 
 
-def _ratio(part: Encoding) -> float | None:
+def _ratio(encoding: Encoding) -> float | None:
     """Returns the MLP's width as a multiple of the tower's; None if open_clip would round it."""
-    ratio = part.tower.mlp / part.tower.width
-    return ratio if int(part.tower.width * ratio) == part.tower.mlp else None
+    ratio = encoding.tower.mlp / encoding.tower.width
+    return ratio if int(encoding.tower.width * ratio) == encoding.tower.mlp else None
 
 
 def _end_of_text(model: Exported, text: Encoding) -> dict[str, Any]:

@@ -93,11 +93,11 @@ class Exported:
     @property
     def modalities(self) -> list[str]:
         """Sorted modalities of the encoders."""
-        return sorted(part.field.modality for part in self.encodings)
+        return sorted(encoding.field.modality for encoding in self.encodings)
 
-    def of(self, modality: str) -> Encoding:
+    def encoding_of(self, modality: str) -> Encoding:
         """Returns the first encoder of a modality."""
-        return next(part for part in self.encodings if part.field.modality == modality)
+        return next(encoding for encoding in self.encodings if encoding.field.modality == modality)
 
     def normalises(self) -> bool:
         """Returns True if dense embeddings have norm 1."""
@@ -124,8 +124,10 @@ def take_apart(model: TrainedModel, fields: Sequence[str] = (), *, apart: bool =
     for name, field in model.config.encoded.items():
         if fields and name not in fields:
             continue
-        new = _encoding(model.config, params, name, field, whole=apart)
-        same = next((part for part in encodings if not apart and _same(part, new)), None)
+        new = _encoding(model.config, params, name, field, all_positions=apart)
+        same = next(
+            (encoding for encoding in encodings if not apart and _same(encoding, new)), None
+        )
         if same is None:
             encodings.append(new)
             continue
@@ -136,8 +138,10 @@ def take_apart(model: TrainedModel, fields: Sequence[str] = (), *, apart: bool =
     return Exported(model, params, tuple(encodings), scales[0] if scales else None)
 
 
-def _encoding(config: Config, params: Flat, name: str, field: Any, *, whole: bool) -> Encoding:
-    tower, length = field.tower, 0 if whole else field.length
+def _encoding(
+    config: Config, params: Flat, name: str, field: Any, *, all_positions: bool
+) -> Encoding:
+    tower, length = field.tower, 0 if all_positions else field.length
     arrays = below(params, f"{tower}/")
     if length and config.towers[tower].class_tokens == 1 and "position_embedding" in arrays:
         arrays["position_embedding"] = arrays["position_embedding"][:length]
@@ -159,18 +163,18 @@ def _same(one: Encoding, two: Encoding) -> bool:
     return a.keys() == b.keys() and all(np.array_equal(a[path], b[path]) for path in a)
 
 
-def _check_alike(part: Encoding, name: str, field: Any) -> None:
+def _check_alike(encoding: Encoding, name: str, field: Any) -> None:
     """Raises a UserError if a field is read differently from the encoder's first field."""
     for key in ALIKE.get(field.modality, ()):
-        one, two = getattr(part.field, key), getattr(field, key)
+        one, two = getattr(encoding.field, key), getattr(field, key)
         if one != two:
             raise UserError(
-                f"Fields {part.name} and {name} share an encoder, but {key} is {one} and {two}. "
-                f"Export one of them, --field={part.name}, or use --to=torch."
+                f"Fields {encoding.name} and {name} share an encoder, but {key} is {one} and "
+                f"{two}. Export one of them, --field={encoding.name}, or use --to=torch."
             )
 
 
-def unlike(path: str, part: Any, choices: Mapping[str, Any]) -> Iterator[str]:
+def unlike(path: str, config: Any, choices: Mapping[str, Any]) -> Iterator[str]:
     """Yields the keys of a config's part whose values a library does not support.
 
     Args:
@@ -179,7 +183,7 @@ def unlike(path: str, part: Any, choices: Mapping[str, Any]) -> Iterator[str]:
     """
     for key, value in choices.items():
         allowed = value if isinstance(value, tuple) else (value,)
-        if getattr(part, key) not in allowed:
-            yield f"{path}.{key} {getattr(part, key)!r} (only {' or '.join(map(repr, allowed))})"
+        if getattr(config, key) not in allowed:
+            yield f"{path}.{key} {getattr(config, key)!r} (only {' or '.join(map(repr, allowed))})"
             if key == "type":  # a part of another type has other keys
                 return

@@ -42,8 +42,8 @@ def push(
     target = to or next(holding(model, fields), "")
     if not target:
         raise UserError("No target can hold the model. Add --target=NAME for the reason.")
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place) / name.split("/")[-1]
+    with tempfile.TemporaryDirectory() as parent:
+        folder = Path(parent) / name.split("/")[-1]
         export(model, to=target, out=folder, fields=fields, python=python, license=license)
         return upload(folder, name, private=private)
 

@@ -39,28 +39,28 @@ class SentenceTransformers(ExportTarget):
             yield several(model)
         elif model.modalities != ["text"]:
             yield f"an encoder of the modality {model.modalities[0]!r} (only 'text')"
-        elif model.of("text").head.lexical:
+        elif model.encoding_of("text").head.lexical:
             yield from unlike("config", model.config, {"topology": "inner"})
             if not _stock(model):
                 yield from _TORCH.problems(model)
         else:
             yield from bert_problems(model)
-            part = model.of("text")
-            path = f"config.towers.{part.tower_name}"
-            if part.tower.final_norm and part.pool != "first":
+            encoding = model.encoding_of("text")
+            path = f"config.towers.{encoding.tower_name}"
+            if encoding.tower.final_norm and encoding.pool != "first":
                 yield f"{path}.final_norm True before a mean"
-            if part.tower.final_norm:  # the epsilon of the library's module is fixed
-                yield from unlike(path, part.tower, {"epsilon": NORM_EPSILON})
+            if encoding.tower.final_norm:  # the epsilon of the library's module is fixed
+                yield from unlike(path, encoding.tower, {"epsilon": NORM_EPSILON})
         sides: dict[str, str] = {}
-        for part in model.encodings:
-            for name, field in part.fields.items():
+        for encoding in model.encodings:
+            for name, field in encoding.fields.items():
                 prefix = getattr(field, "prefix", "")
                 if sides.setdefault(field.side, prefix) != prefix:
                     yield f"two prefixes of the side {field.side} (export one with --field={name})"
 
     def write(self, model: Exported, folder: Path) -> None:
-        part = model.of("text")
-        lexical = part.head.lexical
+        encoding = model.encoding_of("text")
+        lexical = encoding.head.lexical
         if not _stock(model):
             modules = self._write_source(model, folder)
         elif lexical:
@@ -73,19 +73,21 @@ class SentenceTransformers(ExportTarget):
             write_config(BERT.name, bert_config(model), folder)  # modules have the rest
             modules = self._write_dense(model, folder)
         entries = [
-            {"idx": index, "name": str(index), "path": path, "type": kind}
-            for index, (path, kind) in enumerate(modules)
+            {"idx": index, "name": str(index), "path": path, "type": module_class}
+            for index, (path, module_class) in enumerate(modules)
         ]
         save_json(folder / "modules.json", entries)
         if _stock(model):
-            settings = {"max_seq_length": part.field.length, "do_lower_case": False}
+            settings = {"max_seq_length": encoding.field.length, "do_lower_case": False}
             if not lexical:  # otherwise transformers warns about a random pooler
                 settings["model_args"] = {"add_pooling_layer": False}
             save_json(folder / "sentence_bert_config.json", settings)
         library = {
             "model_type": "SparseEncoder" if lexical else "SentenceTransformer",
             "similarity_fn_name": "cosine" if model.normalises() else "dot",
-            "prompts": {part.fields[name].side: text for name, text in part.prompts().items()},
+            "prompts": {
+                encoding.fields[name].side: text for name, text in encoding.prompts().items()
+            },
             "default_prompt_name": None,
         }
         save_json(folder / "config_sentence_transformers.json", library)
@@ -94,41 +96,44 @@ class SentenceTransformers(ExportTarget):
         """Writes an export to PyTorch and the module that wraps it; returns (folder, class)."""
         _TORCH.write(model, folder)
         shutil.copy(FOLDER / "text_encoder.py", folder)
-        words, owner = model.tokenizer, head_name(model.of("text")).removesuffix("_head")
-        terms = lexical_terms(model.config, words.vocab_size, words)[owner]
-        (folder / "terms.txt").write_text("\n".join(terms.names(words)), encoding="utf-8")
+        tokenizer, owner = (
+            model.tokenizer,
+            head_name(model.encoding_of("text")).removesuffix("_head"),
+        )
+        terms = lexical_terms(model.config, tokenizer.vocab_size, tokenizer)[owner]
+        (folder / "terms.txt").write_text("\n".join(terms.names(tokenizer)), encoding="utf-8")
         return [("", "text_encoder.TextEncoder")]
 
     def _write_splade(self, model: Exported, folder: Path) -> None:
-        part = model.of("text")
+        encoding = model.encoding_of("text")
         settings = {
             "pooling_strategy": "max",
-            "activation_function": _ACTIVATIONS[part.head.activation],
-            "word_embedding_dimension": part.params["token_embedding"].shape[0],
+            "activation_function": _ACTIVATIONS[encoding.head.activation],
+            "word_embedding_dimension": encoding.params["token_embedding"].shape[0],
         }
         _write_module(folder, settings)
 
     def _write_dense(self, model: Exported, folder: Path) -> list[tuple[str, str]]:
         """Writes the modules after the transformer; returns (folder, class) of all modules."""
-        part = model.of("text")
-        width = part.tower.width
+        encoding = model.encoding_of("text")
+        width = encoding.tower.width
         modules = ["", "1_Pooling"]
         pooling = {
             "word_embedding_dimension": width,
-            "pooling_mode_cls_token": part.pool == "first",
-            "pooling_mode_mean_tokens": part.pool == "mean",
+            "pooling_mode_cls_token": encoding.pool == "first",
+            "pooling_mode_mean_tokens": encoding.pool == "mean",
             "pooling_mode_max_tokens": False,
             "include_prompt": True,
         }
         _write_module(folder / modules[-1], pooling)
-        if part.tower.final_norm:
+        if encoding.tower.final_norm:
             modules.append("2_LayerNorm")
             norm = {"weight": "scale", "bias": "bias"}
-            arrays = {f"norm.{a}": part.params[f"ln_final/{b}"] for a, b in norm.items()}
+            arrays = {f"norm.{a}": encoding.params[f"ln_final/{b}"] for a, b in norm.items()}
             _write_module(folder / modules[-1], {"dimension": width}, arrays)
-        if part.head_params:
+        if encoding.head_params:
             modules.append(f"{len(modules)}_Dense")
-            kernel = part.head_params["kernel"]
+            kernel = encoding.head_params["kernel"]
             dense = {
                 "in_features": width,
                 "out_features": kernel.shape[1],
@@ -142,12 +147,12 @@ class SentenceTransformers(ExportTarget):
         return [(name, f"{_MODELS}.{name[2:] or 'Transformer'}") for name in modules]
 
     def computes(self, model: Exported) -> Mapping[str, Any]:
-        part = model.of("text")
+        encoding = model.encoding_of("text")
         is_source = not _stock(model)
-        return {"sparse": part.head.lexical, "prompts": part.prompts(), "own": is_source}
+        return {"sparse": encoding.head.lexical, "prompts": encoding.prompts(), "own": is_source}
 
     def usage(self, model: Exported) -> str:
-        name = "SparseEncoder" if model.of("text").head.lexical else "SentenceTransformer"
+        name = "SparseEncoder" if model.encoding_of("text").head.lexical else "SentenceTransformer"
         is_source = not _stock(model)
         trust = ", trust_remote_code=True" if is_source else ""
         comment = "  # runs text_encoder.py and model.py" if is_source else ""
@@ -168,5 +173,5 @@ def _write_module(folder: Path, config: dict[str, Any], arrays: Flat | None = No
 
 def _stock(model: Exported) -> bool:
     """Returns True if the library's stock modules compute the text encoder."""
-    lexical = model.of("text").head.lexical
+    lexical = model.encoding_of("text").head.lexical
     return not lexical or next(masked_problems(model, tuple(_ACTIVATIONS)), None) is None

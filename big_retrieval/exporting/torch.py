@@ -59,22 +59,24 @@ class Torch(ExportTarget):
         (folder / "model.py").write_text(source_of(model), encoding="utf-8")
 
     def computes(self, model: Exported) -> Mapping[str, Any]:
-        return {"modalities": {part.name: part.field.modality for part in model.encodings}}
+        return {
+            "modalities": {encoding.name: encoding.field.modality for encoding in model.encodings}
+        }
 
     def usage(self, model: Exported) -> str:
         lines = ["import sys", "", 'sys.path.insert(0, "FOLDER")']
         lines += [self.opening[0], "", self.opening[1]]
-        names = [f"{part.name}_embeddings" for part in model.encodings]
-        for name, part in zip(names, model.encodings, strict=True):
-            modality = part.field.modality
+        names = [f"{encoding.name}_embeddings" for encoding in model.encodings]
+        for name, encoding in zip(names, model.encodings, strict=True):
+            modality = encoding.field.modality
             if modality in READERS:
                 values = {"text": '["a text"]', "image": "images"}[modality]
-                call = f'{READERS[modality][1]}({values}, "{part.name}")'
+                call = f'{READERS[modality][1]}({values}, "{encoding.name}")'
             else:
                 lines[0] = f"import sys\n\nimport {self.arrays}"
-                arrays = part.field.shapes().items()
+                arrays = encoding.field.shapes().items()
                 zeros = [f"{key}={self.arrays}.zeros({(1, *shape)})" for key, (shape, _) in arrays]
-                call = f'encode("{part.name}", {", ".join(zeros)})'
+                call = f'encode("{encoding.name}", {", ".join(zeros)})'
             lines.append(f"{name} = model.{call}")
         lines.append(f"scores = model.scores({names[0]}, {names[-1]})")
         return "\n".join(lines)
@@ -82,10 +84,10 @@ class Torch(ExportTarget):
 
 def _config(model: Exported) -> Config:
     """Returns the configuration of the exported fields, for an import."""
-    names = {part.name for part in model.encodings}
+    names = {encoding.name for encoding in model.encodings}
     if names == set(model.config.encoded):
         return model.config
-    names |= {part.field.shares_head for part in model.encodings}  # owners of heads
+    names |= {encoding.field.shares_head for encoding in model.encodings}  # owners of heads
     fields = {name: x for name, x in model.config.encoded.items() if name in names}
     towers = {field.tower: model.config.towers[field.tower] for field in fields.values()}
     losses = {"main": LOSS}
@@ -95,8 +97,8 @@ def _config(model: Exported) -> Config:
 def _arrays(model: Exported) -> Flat:
     """Returns parameters and running averages of the exported towers and heads, and scalars."""
     names = {SCALARS}
-    for part in model.encodings:
-        names |= {part.tower_name, head_name(part)}
+    for encoding in model.encodings:
+        names |= {encoding.tower_name, head_name(encoding)}
     paths = [path for path in model.params if path.removeprefix(STATS).split("/")[0] in names]
     return {path: model.params[path] for path in paths}
 

@@ -56,33 +56,35 @@ class Embedding:
 
 def members_of(model: Exported) -> Iterator[Member]:
     """Yields the towers, heads, fields (with their fields' names) and the topology of a model."""
-    done = set()
-    for part in model.encodings:
-        head = head_name(part)
-        if part.tower_name not in done:
-            shapes = {path: x.shape for path, x in part.params.items()}
-            path = f"config.towers.{part.tower_name}"
-            yield Member(part.tower_name, path, part.tower, TorchContext(shapes))
-        if head not in done:
-            context = _head_context(model, part)
-            yield Member(head, f"config.fields.{part.name}.head", part.head, context)
-        done |= {part.tower_name, head}
-        yield Member(part.name, f"config.fields.{part.name}", part.field, TorchContext())
+    names = set()
+    for encoding in model.encodings:
+        head = head_name(encoding)
+        if encoding.tower_name not in names:
+            shapes = {path: x.shape for path, x in encoding.params.items()}
+            path = f"config.towers.{encoding.tower_name}"
+            yield Member(encoding.tower_name, path, encoding.tower, TorchContext(shapes))
+        if head not in names:
+            context = _head_context(model, encoding)
+            yield Member(head, f"config.fields.{encoding.name}.head", encoding.head, context)
+        names |= {encoding.tower_name, head}
+        yield Member(
+            encoding.name, f"config.fields.{encoding.name}", encoding.field, TorchContext()
+        )
     topology = topology_part(model.config.topology)
     yield Member("topology", "config.topology", topology, TorchContext())
 
 
-def head_name(part: Encoding) -> str:
+def head_name(encoding: Encoding) -> str:
     """Returns the attribute with the head of an encoder."""
-    return f"{part.field.shares_head or part.name}_head"
+    return f"{encoding.field.shares_head or encoding.name}_head"
 
 
-def _head_context(model: Exported, part: Encoding) -> TorchContext:
-    shapes = {path: x.shape for path, x in part.head_params.items()}
+def _head_context(model: Exported, encoding: Encoding) -> TorchContext:
+    shapes = {path: x.shape for path, x in encoding.head_params.items()}
     terms = lexical_terms(model.config, model.tokenizer.vocab_size, model.tokenizer)
-    tables = [path for path in part.params if path == part.tower.word_table]
-    table = {f"{part.tower_name}.{path}": part.params[path].shape for path in tables}
-    return TorchContext(shapes, table, terms.get(part.field.shares_head or part.name))
+    tables = [path for path in encoding.params if path == encoding.tower.word_table]
+    table = {f"{encoding.tower_name}.{path}": encoding.params[path].shape for path in tables}
+    return TorchContext(shapes, table, terms.get(encoding.field.shares_head or encoding.name))
 
 
 def embeddings_of(model: Exported) -> dict[str, Embedding]:
@@ -91,12 +93,12 @@ def embeddings_of(model: Exported) -> dict[str, Embedding]:
     fields = {member.name: member.form for member in members if member.is_field}
     modules = {member.name: member.form for member in members if not member.is_field}
     embeddings = {}
-    for part in model.encodings:
-        field, name = fields[part.name], head_name(part)
+    for encoding in model.encodings:
+        field, name = fields[encoding.name], head_name(encoding)
         missing = {"mask", "ids"} - set(field.call)
         arguments = [x for x in modules[name].call if x.rpartition("=")[2] not in missing]
-        arguments = tuple(x.replace("{field}", part.name) for x in arguments)
-        embeddings[part.name] = Embedding(field, part.tower_name, name, arguments)
+        arguments = tuple(x.replace("{field}", encoding.name) for x in arguments)
+        embeddings[encoding.name] = Embedding(field, encoding.tower_name, name, arguments)
     return embeddings
 
 
@@ -109,15 +111,15 @@ def source_of(model: Exported) -> str:
     bases = [*(f"{name.title()}Reader" for name in modalities), "TorchModel"]
     lines = [
         f"class RetrievalModel({', '.join(bases)}):",
-        f'    """Encodes {", ".join(part.name for part in model.encodings)}."""',
+        f'    """Encodes {", ".join(encoding.name for encoding in model.encodings)}."""',
         "",
         *reader_settings(model, {name: x.field for name, x in embeddings_of(model).items()}),
         "    def __init__(self, folder: Path) -> None:",
         "        super().__init__()",
         *_modules(model, members),
     ]
-    for part in model.encodings:
-        lines += ["", *_embed_method(model, part)]
+    for encoding in model.encodings:
+        lines += ["", *_embed_method(model, encoding)]
     title = f"{run_folder(model.model.folder).name}: a retrieval model in PyTorch"
     return program(title, 'RetrievalModel.load("FOLDER")', files, lines)
 
@@ -167,15 +169,17 @@ def _file_of(form: TorchForm) -> Path:
 def reader_files(model: Exported) -> list[Path]:
     """Returns the files that read texts and images."""
     files = {"text": FOLDER / "tokens.py", "image": FOLDER / "images.py"}
-    words = [Path(split_words.__file__)] if model.tokenizer.clean == "words" else []
-    return [*words, *(path for name, path in files.items() if name in model.modalities)]
+    word_files = [Path(split_words.__file__)] if model.tokenizer.clean == "words" else []
+    return [*word_files, *(path for name, path in files.items() if name in model.modalities)]
 
 
 def reader_settings(model: Exported, fields: Mapping[str, TorchForm]) -> list[str]:
     """Returns the class attributes with the settings of text and image fields."""
     lines = []
     for modality, (constant, _) in READERS.items():
-        names = [part.name for part in model.encodings if part.field.modality == modality]
+        names = [
+            encoding.name for encoding in model.encodings if encoding.field.modality == modality
+        ]
         if names:
             lines.append(f"    {constant} = {{")
             for name in names:
@@ -221,30 +225,30 @@ def _modules(model: Exported, members: list[Member]) -> Iterator[str]:
         yield f"        self.{SCALARS}[{loss!r}] = nn.ParameterDict({{{zeros}}})"
 
 
-def _embed_method(model: Exported, part: Encoding) -> Iterator[str]:
+def _embed_method(model: Exported, encoding: Encoding) -> Iterator[str]:
     """Yields the method that embeds the arrays of a field."""
-    embedding = embeddings_of(model)[part.name]
+    embedding = embeddings_of(model)[encoding.name]
     arrays, inputs = embedding.field.call, ", ".join(embedding.field.call)
-    yield f"    def embed_{part.name}("
+    yield f"    def embed_{encoding.name}("
     yield f"        self, {', '.join(f'{name}: torch.Tensor' for name in arrays)}"
     yield "    ) -> torch.Tensor:"
-    yield f'        """{_shapes(model, part, arrays)}"""'
+    yield f'        """{_shapes(model, encoding, arrays)}"""'
     if embedding.field.name:
         arguments = [f"{key}={value!r}" for key, value in embedding.field.arguments.items()]
         yield f"        inputs = {embedding.field.name}({', '.join([inputs, *arguments])})"
         inputs = "inputs"
     yield f"        tokens = self.{embedding.tower}({inputs})"
     yield f"        raw = self.{embedding.head}({', '.join(embedding.arguments)})"
-    yield f"        return {'raw' if part.head.lexical else 'self.topology.project(raw)'}"
+    yield f"        return {'raw' if encoding.head.lexical else 'self.topology.project(raw)'}"
 
 
-def _shapes(model: Exported, part: Encoding, arrays: Sequence[str]) -> str:
+def _shapes(model: Exported, encoding: Encoding, arrays: Sequence[str]) -> str:
     """Returns the shapes of a field's arrays and of its embeddings."""
-    shapes, length = part.field.shapes(), (part.field.length,)
+    shapes, length = encoding.field.shapes(), (encoding.field.length,)
     inputs = [
         f"{name} {dtype} [{', '.join(['n', *(['L'] if shape == length else map(str, shape))])}]"
         for name, (shape, dtype) in ((name, shapes[name]) for name in arrays)
     ]
-    shape = part.head.embedding_shape(model.config, part.name, model.tokenizer.vocab_size)
-    sizes = ", ".join(map(str, shape[1:] if part.head.lexical else shape))
+    shape = encoding.head.embedding_shape(model.config, encoding.name, model.tokenizer.vocab_size)
+    sizes = ", ".join(map(str, shape[1:] if encoding.head.lexical else shape))
     return f"Returns embeddings [n, {sizes}] of {' and '.join(inputs)}."

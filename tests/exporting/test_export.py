@@ -24,7 +24,7 @@ from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.errors import UserError
 from big_retrieval.exporting import certificate as certificates
 from big_retrieval.exporting.certificate import FAILED, UNVERIFIED, VERIFIED
-from big_retrieval.exporting.export import TARGETS, export, verify, write
+from big_retrieval.exporting.export import TARGETS, export, verify, write_export
 from big_retrieval.exporting.library import Job, ask
 from big_retrieval.exporting.parts import take_apart
 from big_retrieval.exporting.target import write_preprocessor, write_tokenizer
@@ -116,7 +116,7 @@ def weights(folder: Path) -> dict[str, np.ndarray]:
 def test_import_of_export_is_the_same_model(case: str, tmp_path: Path) -> None:
     source, model = model_of(case, tmp_path)
     out = tmp_path / "out"
-    certificate = write(model, to=CASES[case].to, out=out, fields=CASES[case].fields)
+    certificate = write_export(model, to=CASES[case].to, out=out, fields=CASES[case].fields)
     if case in OWN_FILES:
         theirs, found = weights(source), weights(out)
         assert set(found) == set(theirs)
@@ -152,7 +152,7 @@ def test_import_of_export_is_the_same_model(case: str, tmp_path: Path) -> None:
 def test_import_rejects_an_export_without_modules_json(tmp_path: Path) -> None:
     """Without the file, only the encoder would be read."""
     out = tmp_path / "out"
-    write(model_of("dense", tmp_path)[1], to="sentence-transformers", out=out)
+    write_export(model_of("dense", tmp_path)[1], to="sentence-transformers", out=out)
     (out / "modules.json").unlink()
     with pytest.raises(UserError, match=r"out lacks modules.json"):
         import_model(str(out))
@@ -214,7 +214,7 @@ def test_fields_with_one_encoder_are_exported_together(tmp_path: Path) -> None:
     fields["document"] = dataclasses.replace(fields["document"], length=4)  # type: ignore
     with pytest.raises(UserError, match=r"length is 16 and 4.*--field=text"):
         take_apart(other(model, fields=fields))
-    short = take_apart(other(model, fields=fields), ("document",)).of("text")
+    short = take_apart(other(model, fields=fields), ("document",)).encoding_of("text")
     assert short.positions == 4
 
 

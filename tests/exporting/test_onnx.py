@@ -11,7 +11,7 @@ import pytest
 
 from big_retrieval.errors import UserError
 from big_retrieval.exporting import onnx
-from big_retrieval.exporting.export import write
+from big_retrieval.exporting.export import write_export
 from big_retrieval.exporting.library import Answer, Job
 from big_retrieval.inference.load import TrainedModel
 from tests.exporting.test_configs import random_model
@@ -46,7 +46,7 @@ def test_onnx_export_has_encoders_and_scores(
 ) -> None:
     asked = answering(monkeypatch, Answer())
     out = tmp_path / "out"
-    write(model, to="onnx", out=out)
+    write_export(model, to="onnx", out=out)
     graphs: dict[str, Any] = {graph["file"]: graph for graph in asked[0].request["graphs"]}
     assert graphs["image.onnx"]["arrays"] == [("pixels", "uint8", ["batch", 32, 32, 3])]
     # Texts of a GRU are of one length, to which the program fills them up.
@@ -71,7 +71,7 @@ def test_export_leaves_nothing_without_onnx_libraries(
 ) -> None:
     answering(monkeypatch, MISSING)
     with pytest.raises(UserError, match=r"No module named 'onnx'.*needs torch, onnx, onnxscript"):
-        write(model, to="onnx", out=tmp_path / "out")
+        write_export(model, to="onnx", out=tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -80,7 +80,7 @@ def test_fields_with_the_same_encoder_share_a_file(
 ) -> None:
     asked = answering(monkeypatch, MISSING)
     with pytest.raises(UserError):
-        write(random_model("emoji_gcl"), to="onnx", out=tmp_path / "out")
+        write_export(random_model("emoji_gcl"), to="onnx", out=tmp_path / "out")
     graphs = {graph["file"]: graph["method"] for graph in asked[0].request["graphs"]}
     assert graphs == {
         "image.onnx": "embed_image", "query.onnx": "embed_query", "scores.onnx": "scores"

@@ -14,7 +14,7 @@ import big_retrieval
 from big_retrieval.errors import UserError
 from big_retrieval.exporting import certificate as certificates
 from big_retrieval.exporting.certificate import FAILED
-from big_retrieval.exporting.export import write
+from big_retrieval.exporting.export import write_export
 from big_retrieval.exporting.push import push, upload
 from big_retrieval.interop.model import import_model
 from tests.helpers import in_process
@@ -61,7 +61,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An unverified export to transformers."""
     place = tmp_path_factory.mktemp("exported")
     model = import_model(str(with_words("hf_clip_quick", place)))
-    write(model, to="transformers", out=place / "out")
+    write_export(model, to="transformers", out=place / "out")
     return place / "out"
 
 

@@ -27,7 +27,7 @@ from big_retrieval.exporting.certificate import (
     at_gate,
     difference_of,
 )
-from big_retrieval.exporting.export import export, verify, write
+from big_retrieval.exporting.export import export, verify, write_export
 from big_retrieval.exporting.parts import take_apart
 from big_retrieval.exporting.pytorch import images
 from big_retrieval.exporting.pytorch.tokens import Tokenizer
@@ -55,7 +55,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TrainedMod
     scale = {"main": {"logit_scale": np.float32(1.25).reshape(())}}
     model = dataclasses.replace(model, weights={**model.weights, "scalars": scale})
     out = tmp_path_factory.mktemp("exports") / "out"
-    write(model, to="torch", out=out)
+    write_export(model, to="torch", out=out)
     return out, model
 
 
@@ -105,7 +105,7 @@ def test_export_of_one_field_has_only_its_modules(
 ) -> None:
     whole, model = exported
     out = tmp_path / "out"
-    write(model, to="torch", out=out, fields=("image",))
+    write_export(model, to="torch", out=out, fields=("image",))
     modules = {name.split(".")[0] for name in load_file(out / WEIGHTS)}
     assert modules == {"image", "image_head", "scalars"}
     again = import_model(str(out), batch_size=16)
@@ -156,7 +156,7 @@ def test_import_rejects_other_weights(exported: tuple[Path, TrainedModel], tmp_p
 
 def test_import_reads_sentence_transformers_export_saved_again(tmp_path: Path) -> None:
     model, out = random_model("scenes_vdr"), tmp_path / "out"
-    write(model, to="sentence-transformers", out=out, fields=("text",))
+    write_export(model, to="sentence-transformers", out=out, fields=("text",))
     ours: Any = model.encode_texts(HARD)
     saved = json.loads((out / CONFIG).read_text())
     for content in (saved, {"config": saved["config"]}):

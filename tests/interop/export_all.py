@@ -23,7 +23,7 @@ from pathlib import Path
 
 from big_retrieval.exporting import TARGETS
 from big_retrieval.exporting.certificate import VERIFIED, Certificate, complete
-from big_retrieval.exporting.export import write
+from big_retrieval.exporting.export import write_export
 from tests.exporting import test_configs, test_export
 
 PYTHON = os.environ.get("BIG_RETRIEVAL_EXPORT_PYTHON") or sys.executable
@@ -89,14 +89,14 @@ def write_all(
             out = folder / f"{name}_{field}_{to}"
             fields = (field,) if field else ()
             model = test_configs.random_model(name)
-            done = write(model, to=to, out=out, fields=fields, python=python)
+            done = write_export(model, to=to, out=out, fields=fields, python=python)
             yield Exported(name, field, out, done)
     for name, case in test_export.CASES.items():
         if case.to in targets:
             place = folder / name.replace(" ", "_")
             place.mkdir()
             _, one = test_export.model_of(name, place)
-            done = write(one, to=case.to, out=place / "out", fields=case.fields)
+            done = write_export(one, to=case.to, out=place / "out", fields=case.fields)
             yield Exported(name, "", place / "out", done)
 
 

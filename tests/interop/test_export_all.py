@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from big_retrieval.exporting.export import write
+from big_retrieval.exporting.export import write_export
 from big_retrieval.inference.fingerprint import params_sha256
 from big_retrieval.interop.model import import_model
 from tests.exporting.test_configs import NAMES, local, random_model, with_random_weights
@@ -104,7 +104,7 @@ def test_libraries_compute_the_same_for_keys_of_no_small_config(tmp_path: Path) 
                 fields[key] = dataclasses.replace(field, head=head)
         config = dataclasses.replace(config, towers=parts, fields=fields)
         out = tmp_path / name
-        written = write(with_random_weights(config, name), to="torch", out=out)
+        written = write_export(with_random_weights(config, name), to="torch", out=out)
         exports.append(export_all.Exported(name, "", out, written))
     done = export_all.verified(exports, export_all.PYTHON)
     assert export_all.problems(done, export_all.PYTHON) == []
@@ -114,7 +114,7 @@ def test_libraries_compute_the_same_for_keys_of_no_small_config(tmp_path: Path) 
 def test_sentence_transformers_saves_and_trains_lexical_exports(tmp_path: Path) -> None:
     if TO not in export_all.available(export_all.PYTHON):
         pytest.skip(f"{export_all.PYTHON} has no sentence-transformers")
-    write(random_model("scenes_vdr"), to=TO, out=tmp_path / "out", fields=("text",))
+    write_export(random_model("scenes_vdr"), to=TO, out=tmp_path / "out", fields=("text",))
     args = [export_all.PYTHON, "-c", SAVED_AGAIN, str(tmp_path / "out"), str(tmp_path / "again")]
     done = subprocess.run(args, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -15,7 +15,7 @@ from big_retrieval import config as configs
 from big_retrieval.config import Config, recipe
 from big_retrieval.config.checks import check
 from big_retrieval.errors import UserError
-from big_retrieval.exporting.export import write
+from big_retrieval.exporting.export import write_export
 from big_retrieval.inference.load import load
 from big_retrieval.interop import fit
 from big_retrieval.interop.initial_weights import InitialWeights, read_initial_weights
@@ -299,7 +299,7 @@ def test_mpnet_trains_sharded_resumes_and_is_exported(tmp_path: Path) -> None:
     model = load(tmp_path / "run")
     start = read(str(DATA / "mpnet")).parts["text"].params["relative_bias"]
     assert np.abs(model.weights["text"]["relative_bias"] - start).max() > 1e-4
-    write(model, to="torch", out=tmp_path / "out")
+    write_export(model, to="torch", out=tmp_path / "out")
     again = import_model(str(tmp_path / "out"))
     texts = ["a red square", "left of it"]
     np.testing.assert_array_equal(again.encode_texts(texts), model.encode_texts(texts))

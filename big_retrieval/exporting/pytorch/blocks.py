@@ -36,8 +36,8 @@ class Attention(nn.Module):
     def forward(self, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         """[B, L, W] -> [B, L, W]; the bias is added to the scores, broadcast to [B, H, L, L]."""
         query, key, value = (
-            part(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-            for part in (self.query, self.key, self.value)
+            projection(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for projection in (self.query, self.key, self.value)
         )  # [B, H, L, W / H]
         y = F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
         return self.out(y.transpose(1, 2).flatten(2))

@@ -51,8 +51,8 @@ def read_image(
     columns, rows = (int((resize or size) * side / min(sides)) for side in sides)
     if (columns, rows) != picture.size:
         picture = picture.resize((columns, rows), Image.Resampling[interpolation.upper()])
-    whole = int if margin == "down" else round
-    left, top = whole((columns - size) / 2), whole((rows - size) / 2)
+    to_integer = int if margin == "down" else round
+    left, top = to_integer((columns - size) / 2), to_integer((rows - size) / 2)
     return np.asarray(picture.crop((left, top, left + size, top + size)))
 
 

@@ -96,14 +96,14 @@ class LexicalHead(nn.Module):
         self, x: torch.Tensor, mask: torch.Tensor | None, ids: torch.Tensor | None
     ) -> torch.Tensor:
         """Returns 1 at the terms that the gate keeps, else 0: [B, V]."""
-        kept = torch.zeros_like(x)
+        keep_mask = torch.zeros_like(x)
         if count := min(self.top_k, x.shape[1]):
             least = x.topk(count, dim=1).values[:, -1:]  # [B, 1]
             above, equal = x > least, x == least
             room = count - above.sum(1, keepdim=True)  # equal terms: the first ones are kept
-            kept = (above | (equal & (equal.int().cumsum(1) <= room))).to(x.dtype)
+            keep_mask = (above | (equal & (equal.int().cumsum(1) <= room))).to(x.dtype)
         if ids is None or self.term_of is None:
-            return kept
+            return keep_mask
         terms = self.term_of[ids]  # [B, L]
-        own = torch.where(mask & (terms >= 0), 1.0, 0.0)
-        return kept.scatter_reduce(1, terms.clamp(min=0), own, reduce="amax")
+        is_token = torch.where(mask & (terms >= 0), 1.0, 0.0)
+        return keep_mask.scatter_reduce(1, terms.clamp(min=0), is_token, reduce="amax")

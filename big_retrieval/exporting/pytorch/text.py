@@ -61,11 +61,11 @@ class TextTransformer(nn.Module):
         """Ids [B, L] and mask [B, L], true at tokens -> [B, M, W], or all positions."""
         copies = self.class_tokens
         tile = tile_last if self.pool == "last" else tile_first
-        ids, mask, place, copy = tile(ids, mask, copies)  # [B, L + M - 1] each
+        ids, mask, positions, copy = tile(ids, mask, copies)  # [B, L + M - 1] each
         x = F.embedding(ids, self.token_embedding)  # [B, L + M - 1, W]
         if self.end_embedding is not None:
             x = x + torch.where((copy >= 0)[:, :, None], self.end_embedding[copy], 0.0)
-        x = x + self.position_embedding[place]
+        x = x + self.position_embedding[positions]
         if self.token_type_embedding is not None:
             x = x + self.token_type_embedding[0]
         x = self.layers(self.ln_embedding(x), self._bias(mask, copy))
@@ -76,8 +76,8 @@ class TextTransformer(nn.Module):
             return mean_of_positions(x, mask)
         if self.pool == "last":
             first = (copy == 0).int().argmax(1, keepdim=True)  # [B, 1]
-            place = first + torch.arange(copies, device=x.device)
-            return x.gather(1, place[:, :, None].expand(-1, -1, x.shape[2]))
+            positions = first + torch.arange(copies, device=x.device)
+            return x.gather(1, positions[:, :, None].expand(-1, -1, x.shape[2]))
         return x
 
     def _bias(self, mask: torch.Tensor, copy: torch.Tensor) -> torch.Tensor:
@@ -104,8 +104,8 @@ def tile_first(
       other tokens) [1, L + times - 1].
     """
     ids, mask = (torch.cat([x[:, :1].expand(-1, times), x[:, 1:]], dim=1) for x in (ids, mask))
-    place = torch.arange(ids.shape[1], device=ids.device)[None]
-    return ids, mask, place, torch.where(place < times, place, -1)
+    positions = torch.arange(ids.shape[1], device=ids.device)[None]
+    return ids, mask, positions, torch.where(positions < times, positions, -1)
 
 
 def tile_last(
@@ -115,9 +115,9 @@ def tile_last(
     end = mask.sum(1, keepdim=True) - 1  # [B, 1]
     order = torch.arange(ids.shape[1] + times - 1, device=ids.device)[None]
     after = order - end  # [B, L + times - 1], 0 at the last token
-    place = order - after.clamp(0, times - 1)
+    positions = order - after.clamp(0, times - 1)
     copy = torch.where((after >= 0) & (after < times), after, -1)
-    return ids.gather(1, place.clamp(min=0)), after < times, place, copy
+    return ids.gather(1, positions.clamp(min=0)), after < times, positions, copy
 
 
 def relative_buckets(length: int, count: int, farthest: int = 128) -> torch.Tensor:
@@ -126,8 +126,8 @@ def relative_buckets(length: int, count: int, farthest: int = 128) -> torch.Tens
     One half of the buckets is for keys after the query. In each half, short distances have one
     bucket each; the other buckets grow with the logarithm of the distance up to `farthest`.
     """
-    place = torch.arange(length)
-    ahead = place[None, :] - place[:, None]
+    positions = torch.arange(length)
+    ahead = positions[None, :] - positions[:, None]
     half, distance = count // 2, ahead.abs()
     exact = half // 2
     growth = torch.log(distance.clamp(min=1).double() / exact) / math.log(farthest / exact)

@@ -106,8 +106,8 @@ class Tokenizer:
             owners += [row] * len(text_parts)
         encoded = self.inner.encode_batch(parts, add_special_tokens=False)
         ids: list[list[int]] = [[] for _ in texts]
-        for part, row, encoding in zip(parts, owners, encoded, strict=True):
-            ids[row] += [self.standalone[part]] if part in self.standalone else encoding.ids
+        for piece, row, encoding in zip(parts, owners, encoded, strict=True):
+            ids[row] += [self.standalone[piece]] if piece in self.standalone else encoding.ids
         return ids
 
 

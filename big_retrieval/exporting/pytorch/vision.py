@@ -49,8 +49,8 @@ class VisionTransformer(nn.Module):
         x = self.ln_pre(x + self.position_embedding)
         bias = None
         if self.tokens_as_one and count > 1:
-            place = torch.arange(x.shape[1], device=x.device)[None]
-            bias = weigh_as_one(torch.where(place < count, place, -1), count)
+            positions = torch.arange(x.shape[1], device=x.device)[None]
+            bias = weigh_as_one(torch.where(positions < count, positions, -1), count)
         x = self.layers(x, bias)
         if self.pool == "first":
             return self.ln_post(x[:, :count])
