@@ -30,7 +30,7 @@ PROBES = (  # texts that tokenizers split differently
 
 
 def check_tower(
-    path: str, tower: Tower, part: CheckpointTower, origin: str, fresh: Sequence[str] = ()
+    path: str, tower: Tower, saved: CheckpointTower, origin: str, fresh: Sequence[str] = ()
 ) -> None:
     """Checks that a configured tower computes the same as the checkpoint's tower.
 
@@ -41,34 +41,34 @@ def check_tower(
     Raises:
       UserError: names the keys that differ, with the checkpoint's values.
     """
-    if type(tower) is not type(part.tower):
+    if type(tower) is not type(saved.tower):
         raise UserError(
-            f"{path}.type is {tower.type!r}, but {origin} has {part.kind.name}. Name another tower "
-            "in config.init."
+            f"{path}.type is {tower.type!r}, but {origin} has {saved.kind.name}. Name another "
+            "tower in config.init."
         )
     added = {
         key
         for key, name in ADDS.items()
-        if not getattr(part.tower, key, True) and _fits(name, fresh)
+        if not getattr(saved.tower, key, True) and _fits(name, fresh)
     }
     # Checkpoints of this package may have any tower.
-    keys = tower.computed_by or [key.name for key in dataclasses.fields(part.tower)]
+    keys = tower.computed_by or [key.name for key in dataclasses.fields(saved.tower)]
     keys = [key for key in keys if key not in added]
     otherwise = ""
-    if tower.depth < part.tower.depth and tower.at_depth(1) is not None:
+    if tower.depth < saved.tower.depth and tower.at_depth(1) is not None:
         flag = f"--config.init.{path.rpartition('.')[2]}.first_layers=True"
         otherwise = f" If only the depth differs, {flag} takes the first {tower.depth} layers."
-    check_keys(path, tower, part.tower, keys, f"{origin} ({part.kind.name})", otherwise)
+    check_keys(path, tower, saved.tower, keys, f"{origin} ({saved.kind.name})", otherwise)
 
 
 def check_keys(
-    path: str, part: Any, expected: Any, keys: Sequence[str], origin: str, otherwise: str = ""
+    path: str, current: Any, expected: Any, keys: Sequence[str], origin: str, otherwise: str = ""
 ) -> None:
     """Raises a UserError if keys of a config's part differ from the checkpoint's part."""
-    keys = [key for key in keys if getattr(part, key) != getattr(expected, key)]
+    keys = [key for key in keys if getattr(current, key) != getattr(expected, key)]
     if keys:
         flags = " ".join(f"--{path}.{key}={getattr(expected, key)}" for key in keys)
-        values = ", ".join(f"{key} {getattr(part, key)}" for key in keys)
+        values = ", ".join(f"{key} {getattr(current, key)}" for key in keys)
         raise UserError(f"{path} differs from {origin}: it has {values}. Give {flags}.{otherwise}")
 
 
@@ -79,7 +79,7 @@ def _fits(name: str, patterns: Iterable[str]) -> bool:
 def check_inputs(
     config: Config,
     tower: str,
-    part: CheckpointTower,
+    saved: CheckpointTower,
     source: CheckpointContents,
     shapes: Mapping[str, tuple[int, ...]],
 ) -> list[str]:
@@ -95,14 +95,16 @@ def check_inputs(
     Raises:
       UserError: another number of words, or another mean or deviation of pixels.
     """
-    words = shapes.get(f"{tower}/token_embedding")
-    if words is not None and words[0] != (rows := part.params["token_embedding"].shape[0]):
+    table_shape = shapes.get(f"{tower}/token_embedding")
+    if table_shape is not None and table_shape[0] != (
+        rows := saved.params["token_embedding"].shape[0]
+    ):
         raise UserError(
-            f"{source.origin} has {rows:,} words, config.towers.{tower} {words[0]:,}. Set "
+            f"{source.origin} has {rows:,} words, config.towers.{tower} {table_shape[0]:,}. Set "
             f"config.tokenizer.path to its tokenizer ({source.settings.tokenizer or 'unknown'}). "
             f"If the table has more rows, set config.towers.{tower}.vocab_size to {rows}."
         )
-    pixels, notes = source.pixels(part), []
+    pixels, notes = source.pixels(saved), []
     for name, field in config.encoded.items():
         if field.tower != tower:
             continue
@@ -197,9 +199,9 @@ def check_names(
             if arrays[name].shape != shapes[name]
         ],
     }
-    for problem, names in problems.items():
+    for verb, names in problems.items():
         if names:
-            raise UserError(f"{origin} {problem}: {_first_names(names)}.")
+            raise UserError(f"{origin} {verb}: {_first_names(names)}.")
     return random
 
 

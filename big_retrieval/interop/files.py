@@ -75,7 +75,7 @@ def read_json(path: Path) -> dict[str, Any]:
 def read_json_list(path: Path) -> list[dict[str, Any]]:
     """Reads a JSON list of objects."""
     content = _json(path)
-    if not isinstance(content, list) or not all(isinstance(item, dict) for item in content):
+    if not isinstance(content, list) or not all(isinstance(entry, dict) for entry in content):
         raise UserError(f"{path} is not a JSON list of objects. Restore it.")
     return content
 

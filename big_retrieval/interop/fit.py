@@ -22,7 +22,7 @@ NOISE = 0.02
 
 
 @functools.singledispatch
-def fit_tower(tower: Tower, part: CheckpointTower, fields: Sequence[Any], seed: int = 0) -> Fitted:
+def fit_tower(tower: Tower, saved: CheckpointTower, fields: Sequence[Any], seed: int = 0) -> Fitted:
     """Fits the parameters of a checkpoint's tower to a configured tower of the same type.
 
     Vision transformers get another number of class tokens and another image size in pixels, text
@@ -34,16 +34,16 @@ def fit_tower(tower: Tower, part: CheckpointTower, fields: Sequence[Any], seed: 
       fields: fields that the tower reads.
       seed: seed of the noise that makes copied class tokens differ.
     """
-    return Fitted(part.params, [])
+    return Fitted(saved.params, [])
 
 
 @fit_tower.register
-def _(tower: ViT, part: CheckpointTower, fields: Sequence[Any], seed: int = 0) -> Fitted:
-    params, notes = dict(part.params), []
-    old, new = part.tower.class_tokens, tower.class_tokens
+def _(tower: ViT, saved: CheckpointTower, fields: Sequence[Any], seed: int = 0) -> Fitted:
+    params, notes = dict(saved.params), []
+    old, new = saved.tower.class_tokens, tower.class_tokens
     table = params["position_embedding"]
     tokens, patches = table[:old], table[old:]
-    grid, new_grid = math.isqrt(len(patches)), max(x.size for x in fields) // part.tower.patch
+    grid, new_grid = math.isqrt(len(patches)), max(x.size for x in fields) // saved.tower.patch
     if grid * grid != len(patches):
         raise UserError(
             f"The {len(patches)} positions of patches are not a square. Only square images can be "
@@ -64,9 +64,9 @@ def _(tower: ViT, part: CheckpointTower, fields: Sequence[Any], seed: int = 0) -
 
 
 @fit_tower.register
-def _(tower: Bert, part: CheckpointTower, fields: Sequence[Any], seed: int = 0) -> Fitted:
-    params, notes = dict(part.params), []
-    table, old, new = params["position_embedding"], part.tower.class_tokens, tower.class_tokens
+def _(tower: Bert, saved: CheckpointTower, fields: Sequence[Any], seed: int = 0) -> Fitted:
+    params, notes = dict(saved.params), []
+    table, old, new = params["position_embedding"], saved.tower.class_tokens, tower.class_tokens
     rng = np.random.default_rng(seed)
     if tower.pool == "first" and old != new:
         table = np.concatenate([copies(table[:old], new, rng), table[old:]])
@@ -74,8 +74,8 @@ def _(tower: Bert, part: CheckpointTower, fields: Sequence[Any], seed: int = 0) 
     elif tower.pool == "last" and new > 1 and len(params.get("end_embedding", ())) != new:
         ends = params.get("end_embedding")
         if ends is None:
-            words = params["token_embedding"]
-            ends = _noise(np.zeros((new, words.shape[1]), np.float32), words.std(), rng)
+            word_table = params["token_embedding"]
+            ends = _noise(np.zeros((new, word_table.shape[1]), np.float32), word_table.std(), rng)
         params["end_embedding"] = copies(ends, new, rng)
         notes += _token_notes(old, tower, "the last token")
     rows = max(field.length for field in fields) + (0 if tower.pool == "last" else new - 1)
@@ -90,17 +90,17 @@ def _(tower: Bert, part: CheckpointTower, fields: Sequence[Any], seed: int = 0) 
     return Fitted(params, notes)
 
 
-def first_layers(part: CheckpointTower, tower: Any) -> CheckpointTower:
+def first_layers(saved: CheckpointTower, tower: Any) -> CheckpointTower:
     """Returns a checkpoint's tower with as many of its first layers as a configured tower has.
 
     A tower with no more layers, or with layers that differ, is returned unchanged.
     """
-    cut = part.tower.at_depth(tower.depth)
-    if cut is None or part.tower.depth <= tower.depth:
-        return part
-    beyond = tuple(f"layers_{i}/" for i in range(tower.depth, part.tower.depth))
-    params = {path: x for path, x in part.params.items() if not path.startswith(beyond)}
-    return dataclasses.replace(part, tower=cut, params=params)
+    cut = saved.tower.at_depth(tower.depth)
+    if cut is None or saved.tower.depth <= tower.depth:
+        return saved
+    beyond = tuple(f"layers_{i}/" for i in range(tower.depth, saved.tower.depth))
+    params = {path: x for path, x in saved.params.items() if not path.startswith(beyond)}
+    return dataclasses.replace(saved, tower=cut, params=params)
 
 
 def _token_notes(old: int, tower: Any, token: str = "the class token") -> list[str]:

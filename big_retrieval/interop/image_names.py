@@ -1,8 +1,8 @@
 """Tables of vision towers; see `names`."""
 
-from big_retrieval.interop.names import CLIP_BLOCKS, HF_CLIP_BLOCKS, table
+from big_retrieval.interop.names import CLIP_BLOCKS, HF_CLIP_BLOCKS, name_table
 
-OPEN_CLIP_IMAGE = table("""
+OPEN_CLIP_IMAGE = name_table("""
     class_embedding       class_embedding         row
     positional_embedding  position_embedding
     conv1.weight          patch_embedding/kernel  patches
@@ -10,7 +10,7 @@ OPEN_CLIP_IMAGE = table("""
     ln_post               ln_post                 Norm
 """, CLIP_BLOCKS).inside("visual.")  # fmt: skip
 
-HF_CLIP_IMAGE = table("""
+HF_CLIP_IMAGE = name_table("""
     embeddings.class_embedding            class_embedding         row
     embeddings.position_embedding.weight  position_embedding
     embeddings.patch_embedding.weight     patch_embedding/kernel  patches
@@ -18,7 +18,7 @@ HF_CLIP_IMAGE = table("""
     post_layernorm                        ln_post                 Norm
 """, HF_CLIP_BLOCKS, unused=r".*\.position_ids").inside("vision_model.")  # fmt: skip
 
-HF_VIT = table("""
+HF_VIT = name_table("""
     embeddings.cls_token                               class_embedding             batch
     embeddings.position_embeddings                     position_embedding          batch
     embeddings.patch_embeddings.projection.weight      patch_embedding/kernel      patches
@@ -34,7 +34,7 @@ HF_VIT = table("""
     layernorm                                          ln_post                     Norm
 """, unused=r"pooler\..*|classifier\..*|embeddings\.mask_token")  # fmt: skip
 
-TIMM_VIT = table("""
+TIMM_VIT = name_table("""
     cls_token                   class_embedding                    batch
     pos_embed                   position_embedding                 batch
     patch_embed.proj.weight     patch_embedding/kernel             patches
@@ -50,7 +50,7 @@ TIMM_VIT = table("""
     norm_pre                    ln_pre                             Norm
 """, unused=r"head\..*")  # fmt: skip
 
-_BIG_VISION_BLOCK = table("""
+_BIG_VISION_BLOCK = name_table("""
     MultiHeadDotProductAttention_0/query/kernel  layers_{i}/attention/query/kernel  heads_in
     MultiHeadDotProductAttention_0/key/kernel    layers_{i}/attention/key/kernel    heads_in
     MultiHeadDotProductAttention_0/value/kernel  layers_{i}/attention/value/kernel  heads_in
@@ -69,7 +69,7 @@ _BIG_VISION_BLOCK = table("""
     MlpBlock_0/Dense_1/bias                      layers_{i}/mlp/fc2/bias
 """).inside("Transformer/encoderblock_{i}/")
 
-BIG_VISION = table("""
+BIG_VISION = name_table("""
     cls                             class_embedding         batch
     pos_embedding                   position_embedding      batch
     embedding/kernel                patch_embedding/kernel  flat_patches
@@ -78,7 +78,7 @@ BIG_VISION = table("""
     Transformer/encoder_norm/bias   ln_post/bias
 """, _BIG_VISION_BLOCK, unused=r"head/.*|pre_logits/.*")  # fmt: skip
 
-RESNET = table("""
+RESNET = name_table("""
     conv1.weight                      conv1/kernel                       conv
     layer{i}.{j}.conv{k}.weight       layer{i}_{j}/conv{k}/kernel        conv
     layer{i}.{j}.downsample.0.weight  layer{i}_{j}/downsample_conv/kernel  conv
@@ -86,7 +86,7 @@ RESNET = table("""
     layer{i}.{j}.bn{k}                layer{i}_{j}/bn{k}                 Norm
     layer{i}.{j}.downsample.1         layer{i}_{j}/downsample_bn         Norm
 """, unused=r"fc\..*|.*\.num_batches_tracked")  # fmt: skip
-RESNET_STATS = table("""
+RESNET_STATS = name_table("""
     bn1                        bn1                         Averages
     layer{i}.{j}.bn{k}         layer{i}_{j}/bn{k}          Averages
     layer{i}.{j}.downsample.1  layer{i}_{j}/downsample_bn  Averages
@@ -97,20 +97,20 @@ def _hf_resnet(module: str, path: str, layout: str) -> str:
     """Returns the lines of all modules; transformers counts stages from 0, paths from 1."""
     end = ".weight" if layout == "conv" else ""
     kernel = "/kernel" if layout == "conv" else ""
-    lines = [f"embedder.embedder.{module}{end} {path}1{kernel} {layout}"]
+    names = [f"embedder.embedder.{module}{end} {path}1{kernel} {layout}"]
     for stage in range(8):
         block, ours = f"encoder.stages.{stage}.layers.{{j}}", f"layer{stage + 1}_{{j}}"
-        lines.append(f"{block}.shortcut.{module}{end} {ours}/downsample_{path}{kernel} {layout}")
-        lines += [
+        names.append(f"{block}.shortcut.{module}{end} {ours}/downsample_{path}{kernel} {layout}")
+        names += [
             f"{block}.layer.{k}.{module}{end} {ours}/{path}{k + 1}{kernel} {layout}"
             for k in range(3)
         ]
-    return "\n".join(lines)
+    return "\n".join(names)
 
 
-HF_RESNET = table(
+HF_RESNET = name_table(
     _hf_resnet("convolution", "conv", "conv"),
-    table(_hf_resnet("normalization", "bn", "Norm")),
+    name_table(_hf_resnet("normalization", "bn", "Norm")),
     unused=r"classifier\..*|.*\.num_batches_tracked",
 )
-HF_RESNET_STATS = table(_hf_resnet("normalization", "bn", "Averages"))
+HF_RESNET_STATS = name_table(_hf_resnet("normalization", "bn", "Averages"))

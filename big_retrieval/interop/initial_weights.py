@@ -91,25 +91,25 @@ def _add_tower(
 ) -> None:
     """Adds the arrays of a tower and its heads."""
     tower, notes = config.towers[name], []
-    part = _select_part(tower, source, init, f"config.init.{name}")
+    saved = _select_part(tower, source, init, f"config.init.{name}")
     compatibility.check_unknown(source, init.skip)
     if init.first_layers:
-        full, part = part, first_layers(part, tower)
-        if part is not full:
+        full, saved = saved, first_layers(saved, tower)
+        if saved is not full:
             notes.append(f"the first {tower.depth} of {full.tower.depth} layers")
-    compatibility.check_tower(f"config.towers.{name}", tower, part, source.origin, init.fresh)
-    input_notes = compatibility.check_inputs(config, name, part, source, shapes)
+    compatibility.check_tower(f"config.towers.{name}", tower, saved, source.origin, init.fresh)
+    input_notes = compatibility.check_inputs(config, name, saved, source, shapes)
     fields = [field for field in config.fields.values() if field.tower == name]
-    fitted = fit_tower(tower, part, fields, config.seed)
+    fitted = fit_tower(tower, saved, fields, config.seed)
     random = [
         path
-        for arrays, expected in ((fitted.params, shapes), (part.stats, stats))
+        for arrays, expected in ((fitted.params, shapes), (saved.stats, stats))
         for path in compatibility.check_names(
             source.origin, arrays, below(expected, f"{name}/"), init.fresh
         )
     ]
-    weights.add(f"{name}/", fitted.params, part.stats)
-    notes.append(f"{part.kind.name} of {source.origin}, {_count(fitted.params)}")
+    weights.add(f"{name}/", fitted.params, saved.stats)
+    notes.append(f"{saved.kind.name} of {source.origin}, {_count(fitted.params)}")
     notes += [*fitted.notes, *input_notes]
     notes += [f"{', '.join(random)} start randomly"] if random else []
     if source.unused:
@@ -117,7 +117,7 @@ def _add_tower(
     weights.notes.extend(f"{name}: {note}" for note in notes)
     for field, spec in config.encoded.items():
         if spec.tower == name:
-            _add_head(weights, field, spec, init, part, below(shapes, f"{field}_head/"), source)
+            _add_head(weights, field, spec, init, saved, below(shapes, f"{field}_head/"), source)
 
 
 def _starts_lexical(config: Config, tower: str, source: CheckpointContents) -> bool:
@@ -137,13 +137,13 @@ def _select_part(tower: Tower, source: CheckpointContents, init: Init, key: str)
             names = ", ".join(sorted(source.parts))
             raise UserError(f"{key}.tower is {init.tower!r}, but {source.origin} has {names}.")
         return source.parts[init.tower]
-    parts = [part for part in source.parts.values() if type(part.tower) is type(tower)]
-    if len(parts) == 1:
-        return parts[0]
+    candidates = [part for part in source.parts.values() if type(part.tower) is type(tower)]
+    if len(candidates) == 1:
+        return candidates[0]
     names = ", ".join(f"{name} ({part.kind.name})" for name, part in source.parts.items())
     raise UserError(
-        f"{source.origin} has {len(parts)} towers of the type {tower.type!r}, but must have one. "
-        f"It has {names}. Choose one with {key}.tower, or name another checkpoint."
+        f"{source.origin} has {len(candidates)} towers of the type {tower.type!r}, but must have "
+        f"one. It has {names}. Choose one with {key}.tower, or name another checkpoint."
     )
 
 
@@ -152,7 +152,7 @@ def _add_head(
     field: str,
     spec: Any,
     init: Init,
-    part: CheckpointTower,
+    saved: CheckpointTower,
     shapes: Shapes,
     source: CheckpointContents,
 ) -> None:
@@ -160,22 +160,22 @@ def _add_head(
     if not shapes:
         return
     head = spec.head
-    matches = head.lexical == (part.lexical is not None)
-    matches = matches and (head.lexical or set(part.head) == set(shapes))
-    if not (init.head and part.head and matches):
+    matches = head.lexical == (saved.lexical is not None)
+    matches = matches and (head.lexical or set(saved.head) == set(shapes))
+    if not (init.head and saved.head and matches):
         weights.notes.append(f"{field}_head starts randomly")
         return
     # Two-layer heads of this package are compared by their arrays only.
     keys = next((keys for cls, keys in HEAD_KEYS.items() if isinstance(head, cls)), ())
-    if isinstance(head, Mlp) and not part.kind.mlp:
+    if isinstance(head, Mlp) and not saved.kind.mlp:
         keys = ()
     otherwise = f" To start from a random head, give --config.init.{spec.tower}.head=False."
     key = f"config.fields.{field}.head"
-    compatibility.check_keys(key, head, part.head_config, keys, source.origin, otherwise)
-    compatibility.check_names(source.origin, part.head, shapes)
-    weights.add(f"{field}_head/", part.head, part.head_stats)
+    compatibility.check_keys(key, head, saved.head_config, keys, source.origin, otherwise)
+    compatibility.check_names(source.origin, saved.head, shapes)
+    weights.add(f"{field}_head/", saved.head, saved.head_stats)
     if head.lexical:
-        weights.notes.append(f"{field}_head: lexical head, {_count(part.head)}")
+        weights.notes.append(f"{field}_head: lexical head, {_count(saved.head)}")
 
 
 def _add_logit_scale(

@@ -71,12 +71,12 @@ def import_model(
     source = read(path)
     compatibility.check_unknown(source, ())
     source = _adapt(source, head, pool)
-    words = _tokenizer(source, tokenizer)
+    final_tokenizer = _tokenizer(source, tokenizer)
     config = config_of(source, like, tokenizer)
     for line in _messages(source, config):
         log.info(line)
     weights = traverse_util.unflatten_dict(_params(source, config), sep="/")
-    return put_together(Path(source.origin), config, words, weights, batch_size)
+    return put_together(Path(source.origin), config, final_tokenizer, weights, batch_size)
 
 
 def _trained_model(folder: Path, like: Config | None, batch_size: int) -> TrainedModel:
@@ -208,11 +208,11 @@ def _params(source: CheckpointContents, config: Config) -> Flat:
     scale = np.log(LOSS.logit_scale.init) if source.logit_scale is None else source.logit_scale
     params: Flat = {"scalars/main/logit_scale": np.asarray(scale, np.float32)}
     for name, tower in config.towers.items():
-        part = source.parts[name]
+        saved = source.parts[name]
         fields = [field for field in config.fields.values() if field.tower == name]
-        fitted = fit_tower(tower, part, fields).params
+        fitted = fit_tower(tower, saved, fields).params
         params |= {f"{name}/{path}": array for path, array in fitted.items()}
-        params |= {f"batch_stats/{name}/{path}": array for path, array in part.stats.items()}
+        params |= {f"batch_stats/{name}/{path}": array for path, array in saved.stats.items()}
     for name, field in config.encoded.items():
         head = source.parts[field.modality].head
         params |= {f"{name}_head/{path}": array for path, array in head.items()}

@@ -148,7 +148,7 @@ def _pattern(name: str) -> re.Pattern[str]:
     return re.compile(re.sub(r"\\\{(\w)\\\}", r"(?P<\1>\\d+)", re.escape(name)))
 
 
-def table(text: str, *tables: NameTable, unused: str = "$.") -> NameTable:
+def name_table(text: str, *tables: NameTable, unused: str = "$.") -> NameTable:
     """Parses a table (its syntax: see the module), and appends the entries of other tables."""
     entries: list[NameEntry] = []
     for line in filter(str.strip, text.splitlines()):
@@ -164,7 +164,7 @@ def table(text: str, *tables: NameTable, unused: str = "$.") -> NameTable:
 
 
 # Layers of open_clip, in both towers.
-CLIP_BLOCKS = table("""
+CLIP_BLOCKS = name_table("""
     transformer.resblocks.{i}.attn.in_proj_weight  layers_{i}/attention/{qkv}/kernel  qkv
     transformer.resblocks.{i}.attn.in_proj_bias    layers_{i}/attention/{qkv}/bias    qkv_bias
     transformer.resblocks.{i}.attn.out_proj        layers_{i}/attention/out           Linear
@@ -175,7 +175,7 @@ CLIP_BLOCKS = table("""
 """)
 
 # Layers of CLIP in transformers, below `text_model` or `vision_model`.
-HF_CLIP_BLOCKS = table("""
+HF_CLIP_BLOCKS = name_table("""
     encoder.layers.{i}.self_attn.q_proj    layers_{i}/attention/query  Linear
     encoder.layers.{i}.self_attn.k_proj    layers_{i}/attention/key    Linear
     encoder.layers.{i}.self_attn.v_proj    layers_{i}/attention/value  Linear

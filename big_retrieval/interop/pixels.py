@@ -126,13 +126,13 @@ def hugging_face_pixels(folder: Path, model_type: str) -> Pixels | None:
       UserError: a key that is unknown or has a value that cannot be imported.
     """
     if (folder / "preprocessor_config.json").is_file():
-        whole = file = SettingsFile.open(folder / "preprocessor_config.json", PREPROCESSOR)
+        settings = file = SettingsFile.open(folder / "preprocessor_config.json", PREPROCESSOR)
     else:
-        whole = SettingsFile.open(folder / "processor_config.json", PROCESSOR)
-        key = "image_processor" if "image_processor" in whole else "feature_extractor"
-        if key not in whole:
+        settings = SettingsFile.open(folder / "processor_config.json", PROCESSOR)
+        key = "image_processor" if "image_processor" in settings else "feature_extractor"
+        if key not in settings:
             return None
-        file = whole.inside(key)
+        file = settings.inside(key)
     old_name, name = file.get("feature_extractor_type"), file.get("image_processor_type")
     processor = str(name or old_name or _DEFAULT_PROCESSORS.get(model_type, "CLIP"))
     for end in ("Pil", "Fast", "FeatureExtractor", "ImageProcessor"):
@@ -142,7 +142,7 @@ def hugging_face_pixels(folder: Path, model_type: str) -> Pixels | None:
         choices = ", ".join(f"{name}ImageProcessor" for name in _PROCESSORS)
         raise file.refused(key, f"only these can be imported: {choices}")
     pixels = _processor_pixels(file, processor)
-    whole.finish()
+    settings.finish()
     return pixels
 
 

@@ -94,22 +94,22 @@ def _file(file: File, folder: Path) -> Path:
 
 
 def _download(file: File, path: Path) -> None:
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with urllib.request.urlopen(file.url, timeout=SECONDS) as answer, part.open("wb") as out:
+        with urllib.request.urlopen(file.url, timeout=SECONDS) as answer, partial.open("wb") as out:
             shutil.copyfileobj(answer, out)
-        with part.open("rb") as written:
+        with partial.open("rb") as written:
             digest = hashlib.file_digest(written, "sha256").hexdigest()
         if digest != file.sha256:
             raise UserError(
                 f"{file.url} differs from the published file (SHA-256 {digest[:12]}... instead of "
                 f"{file.sha256[:12]}...). Nothing was kept."
             )
-        publish(part, path)
+        publish(partial, path)
     except OSError as error:
         raise UserError(
             f"Cannot download {file.url} to {path}: {error}. Download it elsewhere and copy it."
         ) from None
     finally:
-        part.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)

@@ -42,8 +42,10 @@ def read(path: str) -> CheckpointContents:
     """
     location, origin = locate(path)
     if location is None:
-        weights, words = published.fetch(origin)
-        return understand(origin, read_arrays(weights), Settings(pixels=Pixels(), tokenizer=words))
+        weights, tokenizer = published.fetch(origin)
+        return understand(
+            origin, read_arrays(weights), Settings(pixels=Pixels(), tokenizer=tokenizer)
+        )
     if location.is_dir():
         return _read_folder(location, origin)
     return understand(origin, read_arrays(location), read_settings(location.parent))

@@ -15,7 +15,7 @@ from big_retrieval.errors import UserError
 
 
 def recognize(
-    origin: str, kind: str, params: Mapping[str, np.ndarray], stats: Mapping[str, np.ndarray]
+    origin: str, kind_name: str, params: Mapping[str, np.ndarray], stats: Mapping[str, np.ndarray]
 ) -> ResNet:
     """Returns the configuration of a residual network.
 
@@ -28,7 +28,7 @@ def recognize(
         of three convolutions.
     """
     if "conv1/kernel" not in params:
-        raise UserError(f"{origin} looks like {kind}, but lacks its conv1/kernel.")
+        raise UserError(f"{origin} looks like {kind_name}, but lacks its conv1/kernel.")
     blocks: dict[int, set[int]] = {}
     for path in params:
         if match := re.match(r"layer(\d+)_(\d+)/", path):
@@ -45,9 +45,9 @@ def recognize(
             shape = arrays[path].shape if path in arrays else None
             if shape != expected.get(path):
                 raise UserError(
-                    f"{origin} looks like {kind}, but its {path} has the shape {shape} instead of "
-                    f"{expected.get(path)}. Networks with groups, other widths or another stem "
-                    "cannot be imported."
+                    f"{origin} looks like {kind_name}, but its {path} has the shape {shape} "
+                    f"instead of {expected.get(path)}. Networks with groups, other widths or "
+                    "another stem cannot be imported."
                 )
     return tower
 

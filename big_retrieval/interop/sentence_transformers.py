@@ -54,9 +54,9 @@ def read_folder(folder: Path, origin: str) -> CheckpointContents:
     order: list[str] = []
     for values in read_json_list(folder / "modules.json"):
         module = SettingsFile(folder / "modules.json", values, MODULE)
-        kind = str(module.get("type", "")).rsplit(".", 1)[-1]
-        order.append(kind)
-        modules.setdefault(kind, []).append(_inside(folder, str(module.get("path", ""))))
+        module_class = str(module.get("type", "")).rsplit(".", 1)[-1]
+        order.append(module_class)
+        modules.setdefault(module_class, []).append(_inside(folder, str(module.get("path", ""))))
         module.finish()
     library = SettingsFile.open(folder / LIBRARY, SENTENCE_TRANSFORMERS)
     if re.fullmatch(SPLADE_ORDER, " ".join(order)):
@@ -176,10 +176,10 @@ def _with_norm(source: CheckpointContents, folder: Path) -> CheckpointContents:
     """Adds a norm after the pooling: the tower's final norm, if the first position is pooled."""
     SettingsFile.open(folder / "config.json", LAYER_NORM).finish()
     arrays = read_arrays(weights_file(folder))
-    (name, part), *rest = source.parts.items()
+    (name, part), *others = source.parts.items()
     tower: Any = part.tower
     fits = set(arrays) == {"norm.weight", "norm.bias"} and tower.epsilon == NORM_EPSILON
-    if not fits or tower.pool != "first" or tower.final_norm or rest:
+    if not fits or tower.pool != "first" or tower.final_norm or others:
         raise UserError(
             f"{folder} is a LayerNorm that cannot be imported. It must follow a pooling of the "
             f"first token, and norms of the encoder need an epsilon of {NORM_EPSILON:g}."
@@ -197,8 +197,8 @@ def _with_dense(source: CheckpointContents, folder: Path) -> CheckpointContents:
     bias = arrays.get("linear.bias", np.zeros(1))
     linear = str(config.get("activation_function", "")).endswith("Identity")
     config.finish()
-    (name, part), *rest = source.parts.items()
-    if rest or part.head or not linear or np.any(bias) or "linear.weight" not in arrays:
+    (name, part), *others = source.parts.items()
+    if others or part.head or not linear or np.any(bias) or "linear.weight" not in arrays:
         raise UserError(
             f"{folder} is a Dense module with a bias, an activation or a Dense before it; only one "
             "linear projection without bias can be imported."

@@ -172,8 +172,8 @@ def _timm(path: Path) -> Settings:
 
 
 def _open_clip(folder: Path) -> Settings:
-    whole = SettingsFile.open(folder / "open_clip_config.json", OPEN_CLIP)
-    model = whole.inside("model_cfg")
+    file = SettingsFile.open(folder / "open_clip_config.json", OPEN_CLIP)
+    model = file.inside("model_cfg")
     vision, text = model.inside("vision_cfg"), model.inside("text_cfg")
     activation = "quick_gelu" if model.get("quick_gelu") else "gelu"
     size = image_side(vision, "image_size") or 224
@@ -189,10 +189,10 @@ def _open_clip(folder: Path) -> Settings:
     bert = str(text.get("hf_model_name") or "")
     end = None
     if bert:
-        words = {"heads": text.number("heads")}
+        text_keys = {"heads": text.number("heads")}
         _check_bert(text, bert)
     else:
-        words = {
+        text_keys = {
             "activation": activation,
             "epsilon": _epsilon(text),
             "heads": text.number("heads", 8),
@@ -201,12 +201,12 @@ def _open_clip(folder: Path) -> Settings:
         pools = {"argmax": "largest", "eos": text.number("eos_id", 2)}
         end = text.choice("pool_type", pools, "argmax")
         text.choice("proj_type", {"linear": True, "none": False}, "linear")
-    pixels = open_clip_pixels(whole.inside("preprocess_cfg"), size)
+    pixels = open_clip_pixels(file.inside("preprocess_cfg"), size)
     length = text.number("context_length", 77)
-    whole.finish()
+    file.finish()
     return Settings(
         model_type="roberta" if "roberta" in bert.lower() else "",
-        towers={"image": image, "text": words},
+        towers={"image": image, "text": text_keys},
         pixels=pixels,
         length=length,
         end=end,

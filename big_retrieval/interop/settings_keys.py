@@ -187,10 +187,10 @@ FILES: dict[str, Keys] = {  # all files that importers read, for the documentati
     "config.json of timm": TIMM,
     "config.json of transformers, all architectures": COMMON,
     **{
-        f"config.json of {', '.join(name for name, keys in CONFIGS.items() if keys is part)}": {
-            key: rule for key, rule in part.items() if rule is not COMMON.get(key)
+        f"config.json of {', '.join(name for name, keys in CONFIGS.items() if keys is settings)}": {
+            key: rule for key, rule in settings.items() if rule is not COMMON.get(key)
         }
-        for part in CONFIGS.values()
+        for settings in CONFIGS.values()
     },
     "preprocessor_config.json, processor_config.json": PREPROCESSOR,
     "tokenizer_config.json": TOKENIZER,

@@ -191,8 +191,8 @@ def _with_masked(part: CheckpointTower, arrays: Flat) -> CheckpointTower:
     table = part.kind.masked.table
     rows = list(table.to_jax(arrays))
     head = {path: array for _, path, array in rows}
-    words = part.params.get("token_embedding")
-    if "kernel" in head and words is not None and np.array_equal(head["kernel"], words):
+    word_table = part.params.get("token_embedding")
+    if "kernel" in head and word_table is not None and np.array_equal(head["kernel"], word_table):
         del head["kernel"]  # a copy of the word table
     names = [name for name, _, _ in rows] + [name for name in arrays if table.is_unused(name)]
     return dataclasses.replace(part, masked=head, masked_names=tuple(names))
@@ -214,7 +214,7 @@ def _common_keys(origin: str, kind: Kind, params: Flat, settings: Settings, widt
             f"{origin}: the arrays do not determine how many attention heads {kind.name} has. Give "
             "the folder with its config.json instead of the bare file."
         )
-    given = {k: keys[k] for k in ("activation", "epsilon") if keys.get(k) is not None}
+    settings_keys = {k: keys[k] for k in ("activation", "epsilon") if keys.get(k) is not None}
     return {
         "width": width,
         "depth": len(layers),
@@ -222,7 +222,7 @@ def _common_keys(origin: str, kind: Kind, params: Flat, settings: Settings, widt
         "mlp": _shape(origin, kind, params, "layers_0/mlp/fc1/bias")[0],
         **kind.fixed,
         **kind.usual,
-        **given,
+        **settings_keys,
     }
 
 

@@ -5,15 +5,21 @@ A masked-language head uses the tower's word table. If it has its own table, thi
 
 from dataclasses import dataclass
 
-from big_retrieval.interop.names import CLIP_BLOCKS, HF_CLIP_BLOCKS, NameEntry, NameTable, table
+from big_retrieval.interop.names import (
+    CLIP_BLOCKS,
+    HF_CLIP_BLOCKS,
+    NameEntry,
+    NameTable,
+    name_table,
+)
 
-OPEN_CLIP_TEXT = table("""
+OPEN_CLIP_TEXT = name_table("""
     token_embedding.weight  token_embedding
     positional_embedding    position_embedding
     ln_final                ln_final            Norm
 """, CLIP_BLOCKS, unused="attn_mask")  # fmt: skip
 
-_MTOB_BLOCK = table("""
+_MTOB_BLOCK = name_table("""
     self_attn.in_proj_weight  layers_{i}/attention/{qkv}/kernel  qkv
     self_attn.in_proj_bias    layers_{i}/attention/{qkv}/bias    qkv_bias
     self_attn.out_proj        layers_{i}/attention/out           Linear
@@ -22,20 +28,20 @@ _MTOB_BLOCK = table("""
     norm1                     layers_{i}/ln_1                    Norm
     norm2                     layers_{i}/ln_2                    Norm
 """).inside("transformer.encoder.layers.{i}.")
-MTOB_TEXT = table("""
+MTOB_TEXT = name_table("""
     token_embedding.weight  token_embedding
     positional_embedding    position_embedding
     ln_embedding            ln_embedding        Norm
     ln_final                ln_final            Norm
 """, _MTOB_BLOCK)  # fmt: skip
 
-HF_CLIP_TEXT = table("""
+HF_CLIP_TEXT = name_table("""
     embeddings.token_embedding.weight     token_embedding
     embeddings.position_embedding.weight  position_embedding
     final_layer_norm                      ln_final            Norm
 """, HF_CLIP_BLOCKS, unused=r".*\.position_ids").inside("text_model.")  # fmt: skip
 
-_BERT_LAYERS = table("""
+_BERT_LAYERS = name_table("""
     embeddings.word_embeddings.weight             token_embedding
     embeddings.token_type_embeddings.weight       token_type_embedding
     embeddings.LayerNorm                          ln_embedding                Norm
@@ -50,8 +56,8 @@ _BERT_LAYERS = table("""
 """)
 _POSITIONS = "embeddings.position_embeddings.weight position_embedding"
 _UNUSED = r"pooler\..*|embeddings\.(position_ids|token_type_ids)"
-BERT = table(_POSITIONS, _BERT_LAYERS, unused=_UNUSED)
-ROBERTA = table(f"{_POSITIONS} from_two", _BERT_LAYERS, unused=_UNUSED)
+BERT = name_table(_POSITIONS, _BERT_LAYERS, unused=_UNUSED)
+ROBERTA = name_table(f"{_POSITIONS} from_two", _BERT_LAYERS, unused=_UNUSED)
 
 # Hugging Face's encoders inside of open_clip, followed by open_clip's projection
 INSIDE = "transformer."
@@ -62,7 +68,7 @@ OPEN_CLIP_MLP = (
     NameEntry("proj.2.weight", "fc2/kernel", "linear"),
 )
 
-DISTILBERT = table("""
+DISTILBERT = name_table("""
     embeddings.word_embeddings.weight        token_embedding
     embeddings.position_embeddings.weight    position_embedding
     embeddings.LayerNorm                     ln_embedding                Norm
@@ -76,7 +82,7 @@ DISTILBERT = table("""
     transformer.layer.{i}.output_layer_norm  layers_{i}/ln_2             Norm
 """)
 
-MPNET = table("""
+MPNET = name_table("""
     embeddings.word_embeddings.weight       token_embedding
     embeddings.position_embeddings.weight   position_embedding          from_two
     encoder.relative_attention_bias.weight  relative_bias
@@ -107,14 +113,14 @@ class Masked:
     epsilon: float | None = None
 
 
-BERT_MASKED = Masked(table("""
+BERT_MASKED = Masked(name_table("""
     cls.predictions.transform.dense      dense   Linear
     cls.predictions.transform.LayerNorm  ln      Norm
     cls.predictions.bias                 bias
     cls.predictions.decoder.weight       kernel
 """, unused=r"cls\.seq_relationship\..*"))  # fmt: skip
 ROBERTA_MASKED = Masked(  # MPNet's as well; always with GELU
-    table("""
+    name_table("""
         lm_head.dense           dense   Linear
         lm_head.layer_norm      ln      Norm
         lm_head.bias            bias
@@ -123,7 +129,7 @@ ROBERTA_MASKED = Masked(  # MPNet's as well; always with GELU
     activation="gelu",
 )
 DISTILBERT_MASKED = Masked(
-    table("""
+    name_table("""
         vocab_transform         dense   Linear
         vocab_layer_norm        ln      Norm
         vocab_projector.bias    bias
