@@ -40,11 +40,11 @@ class Bm25:
 
     def __init__(self, documents: Sequence[str], *, k1: float = 1.2, b: float = 0.75):
         library = _library()
-        words = list(map(find_words, documents))
+        words_by_document = list(map(find_words, documents))
         self.index: Any = None
-        if any(words):
+        if any(words_by_document):
             self.index = library.BM25(method="lucene", k1=k1, b=b, backend="numpy")
-            self.index.index(words, show_progress=False)
+            self.index.index(words_by_document, show_progress=False)
 
     def search(
         self, queries: Sequence[str], depth: int, positives: Sequence[Sequence[int]] = ()
@@ -91,7 +91,7 @@ class Bm25:
                 span = slice(*lists["indptr"][word_id : word_id + 2])
                 value = lists["data"][span][lists["indices"][span] == document].sum()
                 parts.append((word, count * float(value)))
-        return sorted((part for part in parts if part[1]), key=lambda part: -part[1])
+        return sorted((pair for pair in parts if pair[1]), key=lambda pair: -pair[1])
 
 
 def _library() -> Any:
@@ -136,11 +136,11 @@ class Bm25Ranking(Ranking):
         hits, scores, _ = Bm25(documents).search(queries, depth)
         with Rankings(context.rankings, source, context.extras) as writer:
             means = judged.means(judged.blocks(hits, scores), writer)
-        others = (hits >= 0) & (hits != judged.same_id[judged.asked][:, None])
+        is_other = (hits >= 0) & (hits != judged.same_id[judged.asked][:, None])
         notes = {
             "queries without text": sum(not text for text in queries),
             "documents without text": sum(not text for text in documents),
-            "queries without any result": int(np.sum(~others.any(axis=1))),
+            "queries without any result": int(np.sum(~is_other.any(axis=1))),
         }
         log.info(judged.summary(" by BM25", lacking(notes)))
         return means
@@ -155,14 +155,14 @@ def make_bm25_evaluators(
     """
     out: dict[str, BoundEvaluator] = {}
     skipped = []
-    for name, part in sorted(config.evals.items()):
-        if not part.judged:
-            skipped.append(part.prefix(name))
+    for name, evaluator in sorted(config.evals.items()):
+        if not evaluator.judged:
+            skipped.append(evaluator.prefix(name))
             continue
-        keys = {key.name: getattr(part, key.name) for key in fields(Ranking)}
+        keys = {key.name: getattr(evaluator, key.name) for key in fields(Ranking)}
         ranking = Bm25Ranking(**keys, columns=text_columns(config))
         context = EvaluatorContext(name, sources.get(name), {}, None, None)  # type: ignore
-        out[part.prefix(name)] = BoundEvaluator(ranking, context)
+        out[evaluator.prefix(name)] = BoundEvaluator(ranking, context)
     if not out:
         raise UserError(
             "--bm25 needs an evaluator of the type 'ranking'; config.evals has "

@@ -79,7 +79,7 @@ def names_of(label: Class) -> tuple[str, ...]:
     return (label,) if isinstance(label, str) else label
 
 
-def filled(classes: Sequence[Class], prompts: Sequence[str]) -> list[str]:
+def fill_prompts(classes: Sequence[Class], prompts: Sequence[str]) -> list[str]:
     """Fills the prompts, which have {} for a name, with the names of all classes, class by class.
 
     All classes get the same number of texts: names are repeated if a class has fewer than others.

@@ -106,8 +106,8 @@ def make_evaluators(
         threads = max(reading.threads, reading.workers)
         reading = dataclasses.replace(reading, threads=threads, workers=0)
     bound, folders = {}, dict[str, str]()
-    for name, part in sorted(config.evals.items()):
-        other = folders.setdefault(name_of(part.prefix(name)), name)
+    for name, evaluator in sorted(config.evals.items()):
+        other = folders.setdefault(name_of(evaluator.prefix(name)), name)
         if other != name:
             raise UserError(
                 f"config.evals.{name} and config.evals.{other} write to the same folder, whose "
@@ -117,12 +117,12 @@ def make_evaluators(
             name=name,
             source=sources.get(name),
             readers=readers,
-            topology=topology_part(config.topology_of(*part.reads().values())),
+            topology=topology_part(config.topology_of(*evaluator.reads().values())),
             encoder=encoder,
             reading=reading,
             duplicates=config.labels.duplicates,
         )
-        bound[part.prefix(name)] = BoundEvaluator(part, context)
+        bound[evaluator.prefix(name)] = BoundEvaluator(evaluator, context)
     return bound
 
 
@@ -134,15 +134,15 @@ def due(config: Config, step: int, total_steps: int, common: bool) -> set[str]:
     `every` None are due.
     """
     prefixes = {
-        part.prefix(name)
-        for name, part in config.evals.items()
-        if (common if part.every is None else part.every and step % part.every == 0)
+        evaluator.prefix(name)
+        for name, evaluator in config.evals.items()
+        if (common if evaluator.every is None else evaluator.every and step % evaluator.every == 0)
     }
     if step < total_steps:
         return prefixes
     if config.final_weights == "best":
         return prefixes | _needed_for_best(config)
-    return {part.prefix(name) for name, part in config.evals.items()}
+    return {evaluator.prefix(name) for name, evaluator in config.evals.items()}
 
 
 def measures_best(config: Config, names: set[str]) -> bool:
@@ -153,10 +153,10 @@ def measures_best(config: Config, names: set[str]) -> bool:
 
 def _needed_for_best(config: Config) -> set[str]:
     """Returns the prefixes of the evaluators that `config.best_metric` is computed from."""
-    parts = {part.prefix(name): part for name, part in config.evals.items()}
+    by_prefix = {evaluator.prefix(name): evaluator for name, evaluator in config.evals.items()}
     if config.best_metric.startswith(f"{TRAFFIC}/"):
-        return {prefix for prefix, part in parts.items() if part.traffic > 0}
-    return {prefix for prefix in parts if config.best_metric.startswith(f"{prefix}/")}
+        return {prefix for prefix, evaluator in by_prefix.items() if evaluator.traffic > 0}
+    return {prefix for prefix in by_prefix if config.best_metric.startswith(f"{prefix}/")}
 
 
 def run(
@@ -181,15 +181,15 @@ def run(
     out = {}
     for prefix in sorted(names):
         start = time.monotonic()
-        part, context = evaluators[prefix]
-        folder = rankings / name_of(prefix) if rankings is not None and part.rankings else None
+        evaluator, context = evaluators[prefix]
+        folder = rankings / name_of(prefix) if rankings is not None and evaluator.rankings else None
         show = None if examples is None else partial(examples, prefix, context)
         context = dataclasses.replace(context, show=show, rankings=folder, extras=extras)
         with messages.about(prefix):
-            metrics = part.run(context, weights)
+            metrics = evaluator.run(context, weights)
             log.info(f"done in {time.monotonic() - start:.1f} s")
         if config is not None:
-            _compare_names(prefix, metrics, part.metric_names(config), config.best_metric)
+            _compare_names(prefix, metrics, evaluator.metric_names(config), config.best_metric)
         out |= {f"{prefix}/{name}": _number(value, prefix, name) for name, value in metrics.items()}
     return out | traffic(evaluators, out)
 
@@ -227,11 +227,11 @@ def _number(value: Any, prefix: str, name: str) -> float:
 def with_rankings(evaluators: Mapping[str, BoundEvaluator]) -> dict[str, BoundEvaluator]:
     """Sets `rankings` of all evaluators that have this key; raises a UserError if none has it."""
     out = dict(evaluators)
-    for prefix, (part, context) in evaluators.items():
-        if "rankings" in getattr(part, "__dataclass_fields__", ()):
-            writing = dataclasses.replace(part, rankings=True)  # type: ignore
+    for prefix, (evaluator, context) in evaluators.items():
+        if "rankings" in getattr(evaluator, "__dataclass_fields__", ()):
+            writing = dataclasses.replace(evaluator, rankings=True)  # type: ignore
             out[prefix] = BoundEvaluator(writing, context)
-    if not any(part.rankings for part, _ in out.values()):
+    if not any(evaluator.rankings for evaluator, _ in out.values()):
         names = ", ".join(evaluators) or "none"
         raise UserError(
             f"--rankings: no evaluator has values by query (evaluators: {names}). Remove the flag."
@@ -248,7 +248,7 @@ def traffic(
       `ranking/traffic/...`, for metrics that all these evaluators have; empty if one of these
       evaluators has not run.
     """
-    weights = {f"{prefix}/": part.traffic for prefix, (part, _) in evaluators.items()}
+    weights = {f"{prefix}/": evaluator.traffic for prefix, (evaluator, _) in evaluators.items()}
     weights = {prefix: weight for prefix, weight in weights.items() if weight > 0}
     first, out = next(iter(weights), ""), {}
     for path in metrics if weights else ():

@@ -149,20 +149,20 @@ def histograms(d: np.ndarray) -> dict[str, list[Any]]:
 
 def distances(d: np.ndarray) -> dict[str, float]:
     """Computes means and standard deviations of distances [n, n] with the pairs in the diagonal."""
-    positives, others = np.diag(d), ~np.eye(len(d), dtype=bool)
+    positives, is_negative = np.diag(d), ~np.eye(len(d), dtype=bool)
     return {
         "positive_distance": float(positives.mean()),
-        "negative_distance": float(d[others].mean()),
+        "negative_distance": float(d[is_negative].mean()),
         "positive_std": float(positives.std()),
-        "negative_std": float(d[others].std()),
+        "negative_std": float(d[is_negative].std()),
     }
 
 
 def beyond_bound(d: np.ndarray) -> float:
     """Computes the share of two pairs that violate Eq. 4, from distances [n, n] of 0 and more."""
-    positives, others = np.diag(d), ~np.eye(len(d), dtype=bool)
+    positives, is_negative = np.diag(d), ~np.eye(len(d), dtype=bool)
     bound = positives[:, None] + d.T + positives[None, :]  # [n, n]
-    return float(np.mean(d[others] > bound[others]))
+    return float(np.mean(d[is_negative] > bound[is_negative]))
 
 
 def unit_spheres(embeddings: np.ndarray, oblique: bool) -> np.ndarray:

@@ -36,7 +36,7 @@ class Ranked:
     """Rankings of q queries."""
 
     queries: np.ndarray  # query indices, [q]
-    found: np.ndarray  # document indices, best first, int [q, depth]; padded with -1
+    documents: np.ndarray  # document indices, best first, int [q, depth]; padded with -1
     scores: np.ndarray  # scores of these documents, [q, depth]
     relevance: np.ndarray  # relevance of these documents, [q, depth]; 0 if not judged
     judged: np.ndarray  # all relevance values of each query, [q, J]; padded with 0
@@ -46,57 +46,57 @@ class Ranked:
 class JudgedQueries:
     """Queries and relevance of a ranking evaluator, for any system that ranks."""
 
-    part: "Ranking"
+    ranking: "Ranking"
     source: GradedPairs
 
     @cached_property
     def asked(self) -> np.ndarray:
         """Indices of the queries to search for, ascending, [q]."""
-        indices = select_queries(self.part, len(self.source.queries))
-        if self.part.query_file:
-            named = queries_of_file(self.part.query_file, self.source.queries)
+        indices = select_queries(self.ranking, len(self.source.queries))
+        if self.ranking.query_file:
+            named = queries_of_file(self.ranking.query_file, self.source.queries)
             indices = np.intersect1d(indices, named)
         if not len(indices):
             raise UserError(
-                f"config.evals.<name>.queries={self.part.queries!r} selects no query of the data "
-                "or of query_file. Change queries, dev_share or query_file."
+                f"config.evals.<name>.queries={self.ranking.queries!r} selects no query of the "
+                "data or of query_file. Change queries, dev_share or query_file."
             )
         return indices
 
     @cached_property
     def same_id(self) -> np.ndarray:
         """Index of the document with the query's id, which the search skips, [Q]; -1 for none."""
-        return same_id_documents(self.part, self.source)
+        return same_id_documents(self.ranking, self.source)
 
     @property
     def search_depth(self) -> int:
         """Number of documents to search, so that `depth` remain without the query's own id."""
-        return self.part.depth + int((self.same_id >= 0).any())
+        return self.ranking.depth + int((self.same_id >= 0).any())
 
-    def ranked(self, queries: np.ndarray, found: np.ndarray, scores: np.ndarray) -> Ranked:
+    def ranked(self, queries: np.ndarray, hits: np.ndarray, scores: np.ndarray) -> Ranked:
         """Adds the relevance to rankings, and removes documents with the query's own id.
 
-        `found` has document indices, best first, [q, at most `search_depth`]; -1 for none.
+        `hits` has document indices, best first, [q, at most `search_depth`]; -1 for none.
         """
-        found, scores = without(found, scores, self.same_id[queries], self.part.depth)
-        documents, judged = self.source.qrels.of(queries)  # [q, J] each
-        return Ranked(queries, found, scores, relevance_of(found, documents, judged), judged)
+        hits, scores = without(hits, scores, self.same_id[queries], self.ranking.depth)
+        documents, judged = self.source.qrels.for_queries(queries)  # [q, J] each
+        return Ranked(queries, hits, scores, relevance_of(hits, documents, judged), judged)
 
-    def blocks(self, found: np.ndarray, scores: np.ndarray) -> Iterator[Ranked]:
+    def blocks(self, documents: np.ndarray, scores: np.ndarray) -> Iterator[Ranked]:
         """Yields the rankings of some of the queries in `asked` at a time (`Qrels.blocks`).
 
         Args:
-          found: document indices for all of `asked`, best first, [q, any size]; -1 for none.
+          documents: document indices for all of `asked`, best first, [q, any size]; -1 for none.
             `scores` has the same shape.
         """
         start = 0
         for queries in self.source.qrels.blocks(self.asked):
             rows = slice(start, start := start + len(queries))
-            yield self.ranked(queries, found[rows], scores[rows])
+            yield self.ranked(queries, documents[rows], scores[rows])
 
     def values(self, ranked: Ranked) -> dict[str, np.ndarray]:
         """Computes the metrics of each query, [q], by name."""
-        c = self.part
+        c = self.ranking
         return graded_metrics(ranked.relevance, ranked.judged, c.metrics, c.err_gain)
 
     def means(
@@ -143,13 +143,13 @@ def lacking(counts: dict[str, int]) -> str:
     return f" ({', '.join(texts)})" if texts else ""
 
 
-def select_queries(part: "Ranking", count: int) -> np.ndarray:
+def select_queries(ranking: "Ranking", count: int) -> np.ndarray:
     """Selects from `count` queries by `queries`, `dev_share` and `dev_seed`; ascending indices."""
-    if part.queries == "all":
+    if ranking.queries == "all":
         return np.arange(count)
-    order = np.random.default_rng(part.dev_seed).permutation(count)
-    dev = max(1, round(part.dev_share * count))
-    return np.sort(order[:dev] if part.queries == "dev" else order[dev:])
+    order = np.random.default_rng(ranking.dev_seed).permutation(count)
+    dev = max(1, round(ranking.dev_share * count))
+    return np.sort(order[:dev] if ranking.queries == "dev" else order[dev:])
 
 
 def queries_of_file(file: str, queries: RecordSource) -> np.ndarray:
@@ -180,16 +180,16 @@ def queries_of_file(file: str, queries: RecordSource) -> np.ndarray:
     return np.unique(indices[indices >= 0])
 
 
-def same_id_documents(part: "Ranking", source: GradedPairs) -> np.ndarray:
+def same_id_documents(ranking: "Ranking", source: GradedPairs) -> np.ndarray:
     """Returns the document to skip for each query, the one with its id, int64 [Q]; -1 for none."""
-    drops = part.data.same_ids if part.same_id == "auto" else part.same_id == "drop"
+    drops = ranking.data.same_ids if ranking.same_id == "auto" else ranking.same_id == "drop"
     queries, documents = (getattr(side, "ids", None) for side in (source.queries, source.documents))
     if not drops or queries is None or documents is None:
         return np.full(len(source.queries), -1)
     same = match(queries(), documents())
     qrels = source.qrels
     relevant = np.sum((same[qrels.query] == qrels.document) & (qrels.score > 0))
-    if part.same_id == "auto" and relevant:
+    if ranking.same_id == "auto" and relevant:
         log.warning(
             f"{relevant:,} queries have the id of a document that is relevant to them: ids of "
             "queries and documents are unrelated, and no document is skipped (same_id='drop' of "
@@ -200,16 +200,16 @@ def same_id_documents(part: "Ranking", source: GradedPairs) -> np.ndarray:
 
 
 def without(
-    found: np.ndarray, scores: np.ndarray, skipped: np.ndarray, depth: int
+    documents: np.ndarray, scores: np.ndarray, skipped: np.ndarray, depth: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Removes one document per query, `skipped` [q] (-1 for none), from rankings [q, any size].
 
     Returns document indices and scores, [q, at most depth]; padded with -1 and -inf.
     """
-    skips = (found == skipped[:, None]) & (skipped >= 0)[:, None]  # [q, depth]
+    skips = (documents == skipped[:, None]) & (skipped >= 0)[:, None]  # [q, depth]
     order = np.argsort(skips, axis=1, kind="stable")[:, :depth]
-    found, scores = np.where(skips, -1, found), np.where(skips, -np.inf, scores)
-    return np.take_along_axis(found, order, 1), np.take_along_axis(scores, order, 1)
+    documents, scores = np.where(skips, -1, documents), np.where(skips, -np.inf, scores)
+    return np.take_along_axis(documents, order, 1), np.take_along_axis(scores, order, 1)
 
 
 def relevance_of(documents: np.ndarray, judged: np.ndarray, relevance: np.ndarray) -> np.ndarray:

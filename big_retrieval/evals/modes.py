@@ -63,14 +63,14 @@ def misfit(mode: Mode, side: Side, fields: Mapping[str, Field], names: Sequence[
     )
 
 
-def check_modes(part: Evaluator, config: Config, path: str) -> Iterator[str]:
+def check_modes(evaluator: Evaluator, config: Config, path: str) -> Iterator[str]:
     """Yields an error message for each mode of an evaluator that the model does not support."""
-    compared = part.compared(config)
+    compared = evaluator.compared(config)
     sides = {side: [x for x in compared[side] if x in config.encoded] for side in SIDES}
-    if part.modes and not is_lexical(config, *sides["query"], *sides["document"]):
+    if evaluator.modes and not is_lexical(config, *sides["query"], *sides["document"]):
         yield f"{path}.modes are for lexical models. Remove them for this model."
         return
-    for text in part.modes:
+    for text in evaluator.modes:
         try:
             mode = parse_mode(text, f"{path}.modes")
         except UserError as error:

@@ -84,7 +84,7 @@ class FieldKeys:
     contents: FieldContents  # values of all records
     keys: Any  # CSR [values, K] with an entry for each key of a value
 
-    def of(self, items: np.ndarray) -> tuple[Any, np.ndarray]:
+    def lookup(self, items: np.ndarray) -> tuple[Any, np.ndarray]:
         """Returns the keys, CSR [n, K], and value ids [n] of items [n, 2] (record, index in it)."""
         values = self.contents.values[self.contents.starts[items[:, 0]] + items[:, 1]]
         return self.keys[values], values

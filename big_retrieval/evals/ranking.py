@@ -203,7 +203,7 @@ class Ranking(Evaluator):
             return out[present]
 
         for indices in source.qrels.blocks(judged.asked):
-            ids, relevance = source.qrels.of(indices)  # [q, J] each
+            ids, relevance = source.qrels.for_queries(indices)  # [q, J] each
             row_of = partial(row, ids=ids, relevance=relevance)
             hits, scores = scorer.best(embeddings[indices], judged.search_depth, row_of)
             hits = np.where(has_field[indices][:, None], present[hits], -1)

@@ -80,7 +80,7 @@ class Rankings:
         if not self._writes:
             return
         with self._trying():
-            rows = zip(ranked.queries.tolist(), ranked.found, ranked.scores, strict=True)
+            rows = zip(ranked.queries.tolist(), ranked.documents, ranked.scores, strict=True)
             for index, hits, scores in rows:
                 query, present = id_of(self._source.queries, index), hits >= 0
                 names = [id_of(self._source.documents, x) for x in hits[present].tolist()]

@@ -192,7 +192,7 @@ class Retrieval(Evaluator):
         if keys is None:
             return fields
         for name, side in fields.items():
-            side_keys, values = keys[name].of(side.items)
+            side_keys, values = keys[name].lookup(side.items)
             fields[name] = dataclasses.replace(side, keys=side_keys, values=values)
         return fields
 

@@ -49,8 +49,8 @@ class EvaluatedSystem:
         """
         bound = evaluators.with_rankings(self.evaluators) if rankings else self.evaluators
         log.info(f"evaluating {self.name}")
-        for part, context in bound.values():
-            part.check_data(context)
+        for evaluator, context in bound.values():
+            evaluator.check_data(context)
         ranking_folder = None if folder is None else folder / RANKINGS
         return evaluators.run(bound, set(bound), self.weights, examples, ranking_folder)
 

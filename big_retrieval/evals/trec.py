@@ -54,9 +54,9 @@ class RunWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+    def __exit__(self, error_type: type[BaseException] | None, *error: object) -> None:
         self._file.close()
-        if kind is None:
+        if error_type is None:
             publish(self._partial, self._path)
         else:
             self._partial.unlink(missing_ok=True)
@@ -86,10 +86,10 @@ def read_run(path: str | Path) -> Run:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"Cannot read the run file {path}: {reason(error)}.") from None
     run: dict[str, dict[str, float]] = {}
-    for number, line in enumerate(lines, 1):
+    for line_number, line in enumerate(lines, 1):
         if not line.strip(SPACE):
             continue
-        location = f"{path}, line {number}"
+        location = f"{path}, line {line_number}"
         columns = split_columns(line, (6,))
         if len(columns) != 6:
             raise UserError(

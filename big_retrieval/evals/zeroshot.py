@@ -16,7 +16,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.evals.class_names import (
     Class,
     ListedClasses,
-    filled,
+    fill_prompts,
     names_of,
     read_names,
     same_classes,
@@ -174,7 +174,7 @@ class ZeroShot(Evaluator):
             indices, labels = np.unique(labels, return_inverse=True)
             classes = tuple(classes[index] for index in indices)
         reader = context.readers[self.text]
-        texts = TextRecords(filled(classes, prompts), column=reader.field.column)
+        texts = TextRecords(fill_prompts(classes, prompts), column=reader.field.column)
         # No `reading`: a prompt that cannot be encoded raises an error, and is not just counted.
         of_texts, _ = SourceEncoder(context.encoder, weights).encode(texts, self.text, reader)
         images, records = context.encode(weights, self.image)

@@ -145,7 +145,7 @@ def judged_task(source: GradedPairs, query: FieldReader, document: FieldReader) 
     count = len(source.queries)
     right: list[Sequence[int]] = []
     for numbers in source.qrels.blocks(np.arange(count)):
-        documents, scores = source.qrels.of(numbers)  # [q, J] each
+        documents, scores = source.qrels.for_queries(numbers)  # [q, J] each
         right += [
             row[(relevance > 0) & (row >= 0)].tolist()
             for row, relevance in zip(documents, scores, strict=True)

@@ -34,11 +34,11 @@ def test_qrels_of_pads_lists_best_first():
         np.array([1, 0, 1, 1], np.int32), np.array([5, 6, 7, 8], np.int32), np.array([2.0, 1, 9, 2])
     )
     assert found.counts().tolist() == [1, 3]
-    documents, score = found.of(np.array([1, 0]))
+    documents, score = found.for_queries(np.array([1, 0]))
     assert documents.tolist() == [[7, 5, 8], [6, -1, -1]]
     assert score.tolist() == [[9, 2, 2], [1, 0, 0]]
     assert documents.dtype == np.int32
-    assert found.of(np.array([], int))[0].shape == (0, 0)
+    assert found.for_queries(np.array([], int))[0].shape == (0, 0)
 
 
 def test_scores_of_ranks_reach_from_s_max_to_1():

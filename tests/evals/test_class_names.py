@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from big_retrieval.errors import UserError
-from big_retrieval.evals.class_names import filled, read_names
+from big_retrieval.evals.class_names import fill_prompts, read_names
 
 KEY = "config.evals.<name>.file"
 GOOD = {"classes_openai": ["cat", "dog"], "templates_80": ["a photo of a {}."], "other": 1}
@@ -55,8 +55,15 @@ def test_classes_with_several_names(tmp_path: Path) -> None:
     assert ids == ()
     content["ids"] = ["n1", "n2", "n3"]
     assert read_names(write(tmp_path, content), KEY).ids == ("n1", "n2", "n3")
-    assert filled(classes, ("{}!",)) == ["angry!", "angry!", "happy!", "smiling!", "sad!", "sad!"]
-    assert filled(("a", "b"), prompts) == ["a!", "a?", "b!", "b?"]
+    assert fill_prompts(classes, ("{}!",)) == [
+        "angry!",
+        "angry!",
+        "happy!",
+        "smiling!",
+        "sad!",
+        "sad!",
+    ]
+    assert fill_prompts(("a", "b"), prompts) == ["a!", "a?", "b!", "b?"]
 
 
 def test_read_names_of_a_missing_file(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_values_of_one_record_are_positives(
         np.array([(r, i) for r, values in enumerate(held) for i in range(len(values))])
         for held in (held_a, held_b)
     ]
-    (x, of_x), (y, of_y) = (each.of(item) for each, item in zip(keys, items, strict=True))
+    (x, of_x), (y, of_y) = (each.lookup(item) for each, item in zip(keys, items, strict=True))
     assert of_x.tolist() == [v for values in held_a for v in values]
     assert of_y.tolist() == [v for values in held_b for v in values]
     right = np.stack([Positives(x, y).mask(i) for i in range(len(of_x))])

@@ -94,7 +94,7 @@ class SideRecords(RecordSource):
         record: Record = {name: row.get(column) for name, column in names.items()}
         record[self.id_column] = as_text(row.get(self._key))
         if self._image is not None:
-            record[IMAGE] = self._image.of(row, self.place(index))
+            record[IMAGE] = self._image.image_of(row, self.place(index))
         return record
 
     def id(self, index: int) -> str:

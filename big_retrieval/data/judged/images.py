@@ -51,7 +51,7 @@ class ImageColumn:
     def __init__(self, column: str, root: Path = Path(), gallery: Gallery | None = None):
         self.column, self._root, self._gallery = column, root.absolute(), gallery
 
-    def of(self, row: Record, place: str) -> Any:
+    def image_of(self, row: Record, place: str) -> Any:
         """Returns the image of a row: `Encoded`, an array, `OneOf` several, or None."""
         cell = row.get(self.column)
         if is_absent(cell):

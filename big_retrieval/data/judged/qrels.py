@@ -69,7 +69,7 @@ class Qrels:
         if len(queries):
             yield queries[first:]
 
-    def of(self, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def for_queries(self, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the judged documents of queries, best first, padded to the longest list J.
 
         For many queries, use `blocks`: one query may have a long list.

@@ -176,7 +176,7 @@ class ScenePairs(GradedPairs):
     def __getitem__(self, index: int) -> Record:
         record = super().__getitem__(index)
         query, score = self.qrels.query[index], self.qrels.score[index]
-        documents, scores = (rows[0] for rows in self.qrels.of(np.array([query])))
+        documents, scores = (rows[0] for rows in self.qrels.for_queries(np.array([query])))
         worse = documents[(documents >= 0) & (scores <= score / 2)].tolist()
         titles = dict.fromkeys(self.documents.value(row, "title") for row in worse)
         return {**record, "negatives": [x for x in titles if x != record["title"]]}

@@ -63,7 +63,7 @@ def _example(result: RankingResult, context: EvaluatorContext, row: int) -> dict
     ranked, summed = result.ranked, result.shown or SUMMED
     relevance, judged = ranked.relevance[row], ranked.judged[row]
     positives = np.flatnonzero(relevance > 0)
-    documents = ranked.found[row][ranked.found[row] >= 0][: result.shown or TOP].tolist()
+    documents = ranked.documents[row][ranked.documents[row] >= 0][: result.shown or TOP].tolist()
     answers = [
         {
             **_item(context, "document", document),
