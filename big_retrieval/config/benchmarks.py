@@ -57,10 +57,10 @@ def beir_evaluators(
     for name in sets or NAMES:
         if name not in NAMES:
             raise UserError(f"{name!r} is not a BEIR data set; known: {', '.join(NAMES)}.")
-        how = f"see `big-retrieval data get beir/{name}`, or evaluate other data sets only"
+        advice = f"see `big-retrieval data get beir/{name}`, or evaluate other data sets only"
         split = "dev" if name == TRAINED_ON else "test"
         source = dataclasses.replace(
-            columns or configs.Beir(), path=f"{folder}/{name}", split=split, how_to_get=how
+            columns or configs.Beir(), path=f"{folder}/{name}", split=split, how_to_get=advice
         )
         evaluators[name] = configs.Ranking(
             data=source, metrics=METRICS, modes=tuple(modes), traffic=float(name in ZERO_SHOT)
@@ -80,17 +80,17 @@ def image_evaluators(folder: str, form: str) -> dict[str, Evaluator]:
     """
 
     def images(path: str, name: str, split: str) -> Source:
-        how = f"see `big-retrieval data get {path.split('/')[0]}`"
+        advice = f"see `big-retrieval data get {path.split('/')[0]}`"
         if form == "folders":
-            return configs.ClassFolders(path=f"{folder}/{path}", how_to_get=how)
-        return configs.Tfds(name=name, split=split, how_to_get=how)
+            return configs.ClassFolders(path=f"{folder}/{path}", how_to_get=advice)
+        return configs.Tfds(name=name, split=split, how_to_get=advice)
 
     evaluators: dict[str, Evaluator] = {}
     for name in ("coco", "flickr30k"):
         path = f"{folder}/{name}/dataset_{name}.json"
-        how = f"see `big-retrieval data get {name}`"
+        advice = f"see `big-retrieval data get {name}`"
         evaluators[name] = configs.Retrieval(
-            data=configs.Karpathy(path=path, split="test", how_to_get=how)
+            data=configs.Karpathy(path=path, split="test", how_to_get=advice)
         )
     for name, where in IMAGENETS.items():
         evaluators[name] = configs.ZeroShot(

@@ -28,16 +28,16 @@ class HardNegatives:
         if not self.column:
             yield f"{path}.column is empty; name the column of the records' lists of documents."
         documents = {name: config.fields[name] for name in config.side("document")}
-        known = ", ".join(sorted(documents)) or "none"
+        choices = ", ".join(sorted(documents)) or "none"
         if self.field and (self.field not in documents or documents[self.field].modality != "text"):
             yield (
                 f"{path}.field is {self.field!r}, which is no text field of the side 'document' "
-                f"(it has: {known})."
+                f"(it has: {choices})."
             )
         if not self.field and [field.modality for field in documents.values()] != ["text"]:
             yield (
                 f"{path}.count is {self.count}, but the side 'document' is not one text field (it "
-                f"has: {known}): hard negatives are texts; name the field in {path}.field."
+                f"has: {choices}): hard negatives are texts; name the field in {path}.field."
             )
         if not config.data.has_negatives:
             yield (

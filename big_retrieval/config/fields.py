@@ -138,10 +138,10 @@ class Tokenizer:
                 f"config.tokenizer.type {self.type!r} needs config.tokenizer.path (a file, folder "
                 "or hub name); only 'wordpiece' and 'words' can be learned from the captions."
             )
-        known = ["data", *(f"evals.{name}" for name, x in sorted(config.evals.items()) if x.data)]
+        choices = ["data", *(f"evals.{name}" for name, x in sorted(config.evals.items()) if x.data)]
         for name in self.sources:
-            if name not in known:
-                yield f"config.tokenizer.sources has {name!r}; it can have {', '.join(known)}."
+            if name not in choices:
+                yield f"config.tokenizer.sources has {name!r}; it can have {', '.join(choices)}."
         if not self.sources:
             yield "config.tokenizer.sources is empty; name at least 'data'."
         if not self.path and not 6 <= self.vocab_size <= 1_114_111:
@@ -152,5 +152,5 @@ class Tokenizer:
 
     def runlocal(self) -> "Tokenizer":
         """Returns a tokenizer of the same kind that generated captions can teach."""
-        kind = "words" if self.type == "words" else "wordpiece"
-        return Tokenizer(type=kind, vocab_size=512)
+        tokenizer_type = "words" if self.type == "words" else "wordpiece"
+        return Tokenizer(type=tokenizer_type, vocab_size=512)

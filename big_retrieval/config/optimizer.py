@@ -135,8 +135,8 @@ class Phase:
         groups = config.optimizer.groups
         for name, rate in self.groups.items():
             if name not in groups:
-                known = ", ".join(sorted(groups)) or "none"
-                yield f"{path}.groups.{name} is no group of {PATH}.groups; known: {known}."
+                choices = ", ".join(sorted(groups)) or "none"
+                yield f"{path}.groups.{name} is no group of {PATH}.groups; known: {choices}."
             if rate.lr is not None and rate.lr_factor is not None:
                 yield f"{path}.groups.{name} has both lr and lr_factor; keep one of them."
             yield from rate.schedule.check(f"{path}.groups.{name}.schedule")
@@ -236,7 +236,7 @@ class Optimizer:
 
     def ordered_groups(self) -> list[tuple[str, ParameterGroup]]:
         """Returns the groups in the order in which they are tried."""
-        return sorted(self.groups.items(), key=lambda item: (item[1].order, item[0]))
+        return sorted(self.groups.items(), key=lambda entry: (entry[1].order, entry[0]))
 
     def check(self, config: "Config") -> Iterator[str]:
         """Yields an error message for every wrong key, except keys with names of parameters."""

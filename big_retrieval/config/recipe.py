@@ -49,10 +49,10 @@ def base() -> Editable:
 
 def entry(value: Any, **changes: Any) -> Editable:
     """Returns a dataclass of `config` with some values changed, to assign in a config file."""
-    known = {f.name for f in dataclasses.fields(value)}
+    keys = {f.name for f in dataclasses.fields(value)}
     for key in changes:
-        if key not in known:
-            raise UserError(schema.unknown_key(type(value).__name__, key, known))
+        if key not in keys:
+            raise UserError(schema.unknown_key(type(value).__name__, key, keys))
     return schema.to_config_dict(dataclasses.replace(value, **changes))
 
 
@@ -76,8 +76,8 @@ def bert(**changes: Any) -> Editable:
 def resnet(depth: int = 50, **changes: Any) -> Editable:
     """Returns a residual network of a published depth (`RESNET_SIZES`), with some keys changed."""
     if depth not in RESNET_SIZES:
-        known = ", ".join(map(str, RESNET_SIZES))
-        raise UserError(f"ResNet depth {depth!r} is unknown; known: {known}.")
+        choices = ", ".join(map(str, RESNET_SIZES))
+        raise UserError(f"ResNet depth {depth!r} is unknown; known: {choices}.")
     blocks, bottleneck = RESNET_SIZES[depth]
     return entry(ResNet(), **({"blocks": blocks, "bottleneck": bottleneck} | changes))
 
@@ -177,28 +177,28 @@ def parse_arg(arg: str, **defaults: Any) -> SimpleNamespace:
         with the default False may omit its value. `runlocal` is always a key.
     """
     values: dict[str, Any] = {"runlocal": False, **defaults}
-    items = list(filter(None, arg.split(",")))
-    for item in items:
-        key, _, text = item.partition("=")
+    terms = list(filter(None, arg.split(",")))
+    for term in terms:
+        key, _, text = term.partition("=")
         if key not in values:
             near = difflib.get_close_matches(key, values, 1)
             hint = f" (did you mean {near[0]}?)" if near else ""
             raise UserError(
-                f"config argument {item!r} is unknown{hint}; known: {', '.join(sorted(values))}."
+                f"config argument {term!r} is unknown{hint}; known: {', '.join(sorted(values))}."
             )
-        kind = type(values[key])
-        if kind is bool:
+        value_type = type(values[key])
+        if value_type is bool:
             if text.lower() not in ("", "true", "false", "1", "0"):
                 raise UserError(f"config argument {key} is {text!r}; it must be true or false.")
             values[key] = text.lower() in ("", "true", "1")
             continue
         try:
-            values[key] = kind(text)
+            values[key] = value_type(text)
         except ValueError:
-            word = "a whole number" if kind is int else "a number"
+            word = "a whole number" if value_type is int else "a number"
             raise UserError(f"config argument {key} is {text!r}; it must be {word}.") from None
     if values["runlocal"]:
-        note_argument(any(item.partition("=")[0] == ARGUMENT for item in items))
+        note_argument(any(term.partition("=")[0] == ARGUMENT for term in terms))
     return SimpleNamespace(**values)
 
 

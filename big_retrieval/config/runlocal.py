@@ -34,9 +34,9 @@ def command_line(keys: Iterable[str]) -> Iterator[None]:
         _given.reset(token)
 
 
-def note_argument(given: bool) -> None:
+def note_argument(is_given: bool) -> None:
     """Records whether a config's argument names the data, as in `:runlocal,data=FOLDER`."""
-    _given.set(_given.get() - {ARGUMENT} | ({ARGUMENT} if given else set()))
+    _given.set(_given.get() - {ARGUMENT} | ({ARGUMENT} if is_given else set()))
 
 
 def runlocal(c: Editable, keep_data: bool | None = None) -> Editable:
@@ -83,10 +83,10 @@ def _shorten(c: Editable) -> None:
         share = start / length if length else index / len(phases)
         phases[name].start_step, phases[name].start_epoch = int(share * STEPS), None
     changes = (rate for phase in phases.values() for rate in phase.groups.values())
-    for part in (*c.optimizer.groups.values(), *phases.values(), *changes):
-        part.schedule.warmup_steps = min(20, part.schedule.warmup_steps)
-        if part.lr is not None:
-            part.lr *= 2e-3 / c.optimizer.lr
+    for entry in (*c.optimizer.groups.values(), *phases.values(), *changes):
+        entry.schedule.warmup_steps = min(20, entry.schedule.warmup_steps)
+        if entry.lr is not None:
+            entry.lr *= 2e-3 / c.optimizer.lr
     c.total_steps, c.total_epochs, c.total_examples = STEPS, None, None
     c.batch_size, c.log_every, c.eval_every, c.checkpoint_every = 64, 10, 0, 100
     c.eval_every_epochs = c.checkpoint_every_epochs = 0.0
@@ -158,7 +158,7 @@ def _file_keys() -> frozenset[str]:
     Keys that generated data have, too, such as `data.count`, change the generated data.
     """
     parts = (configs.Scenes, configs.GradedScenes)
-    generated = {key.name for part in parts for key in dataclasses.fields(part)}
+    generated = {key.name for source in parts for key in dataclasses.fields(source)}
     return frozenset(
         key
         for key in _given.get()
@@ -178,8 +178,8 @@ def _first(fields: Mapping[str, Field], side: str = "", modality: str = "") -> s
 def _evaluators_with_data(c: Config) -> dict[str, Evaluator]:
     """Returns the evaluators of a `runlocal` that reads no generated data."""
     evals = {}
-    for name, part in c.evals.items():
-        small, data = part.runlocal() or part, part.data
+    for name, evaluator in c.evals.items():
+        small, data = evaluator.runlocal() or evaluator, evaluator.data
         if data is not None and not data.generated:
             data = data.runlocal()
             if data.generated:
@@ -189,10 +189,10 @@ def _evaluators_with_data(c: Config) -> dict[str, Evaluator]:
 
 
 def _generated_evaluators(c: Config, graded: bool) -> dict[str, Evaluator]:
-    modes = next((part.modes for part in c.evals.values() if part.modes), ())
-    small = {name: part.runlocal() for name, part in c.evals.items()}
+    modes = next((evaluator.modes for evaluator in c.evals.values() if evaluator.modes), ())
+    small = {name: evaluator.runlocal() for name, evaluator in c.evals.items()}
     evals = _graded_evaluators(modes) if graded else _scene_evaluators(c.fields, modes)
-    return evals | {name: part for name, part in small.items() if part is not None}
+    return evals | {name: evaluator for name, evaluator in small.items() if evaluator is not None}
 
 
 def _scene_evaluators(fields: Mapping[str, Field], modes: tuple[str, ...]) -> dict[str, Evaluator]:

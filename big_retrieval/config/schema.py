@@ -106,17 +106,17 @@ def _group(raw: Any, path: str) -> Mapping[str, Any]:
 
 
 def unknown_key(
-    path: str, key: str, known: Iterable[str], tree: Mapping[str, Any] | None = None
+    path: str, key: str, keys: Iterable[str], tree: Mapping[str, Any] | None = None
 ) -> str:
     """Returns the error message for an unknown key of a group, with the nearest known one.
 
     A key of the whole configuration is also searched in the groups of `tree`, its values.
     """
-    known = list(known)
+    keys = list(keys)
     paths = keys_named(tree, key) if tree and path == "config" else []
     near = [name for name in paths if name != f"{path}.{key}"][:1]
-    near = near or [f"{path}.{name}" for name in difflib.get_close_matches(key, known, 1, 0.5)]
-    hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(sorted(known))}."
+    near = near or [f"{path}.{name}" for name in difflib.get_close_matches(key, keys, 1, 0.5)]
+    hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(sorted(keys))}."
     return f"{path}.{key} is not a key of the configuration; {hint}"
 
 
@@ -162,10 +162,10 @@ def parse_value(hint: Any, raw: Any, path: str, unknown: Unknown = None) -> Any:
             return parse(cls, raw if unknown else _switched(variants, raw, path), path, unknown)
         if kind and unknown and (part := unknown(kind, raw, path)) is not None:
             return part
-        given = f"is {raw['type']!r}" if "type" in raw else "is missing"
+        problem = f"is {raw['type']!r}" if "type" in raw else "is missing"
         custom = f' Register a custom part with @config.register("{kind.kind}").' if kind else ""
         choices = ", ".join(map(repr, variants))
-        raise UserError(f"{path}.type {given}; it must be one of {choices}.{custom}")
+        raise UserError(f"{path}.type {problem}; it must be one of {choices}.{custom}")
     if kind and unknown and raw not in list(variants):  # a type given as text
         unknown(kind, {"type": raw}, path)
     values = [arg for arg in members if arg not in (NoneType, kind)]
@@ -196,8 +196,8 @@ def _scalar_of(kinds: Sequence[type], raw: Any, path: str) -> Any:
     for kind in kinds:
         _check_annotation(kind, path)
     if not isinstance(raw, tuple(kinds)) or (isinstance(raw, float) and not math.isfinite(raw)):
-        words = ", ".join(_WORDS[kind] for kind in kinds)
-        raise UserError(f"{path} is {raw!r}; it must be one of: {words}.")
+        names = ", ".join(_WORDS[kind] for kind in kinds)
+        raise UserError(f"{path} is {raw!r}; it must be one of: {names}.")
     return raw
 
 
@@ -217,8 +217,8 @@ def _scalar(hint: type, raw: Any, path: str) -> Any:
     if hint is float and isinstance(raw, int) and not isinstance(raw, bool):
         raw = float(raw) if abs(raw) < 2**1000 else math.inf
     if not isinstance(raw, hint) or (isinstance(raw, bool) and hint is not bool):
-        kind = "" if raw is None else f" ({type(raw).__name__})"
-        raise UserError(f"{path} is {raw!r}{kind}; it must be {_WORDS.get(hint, hint)}.")
+        suffix = "" if raw is None else f" ({type(raw).__name__})"
+        raise UserError(f"{path} is {raw!r}{suffix}; it must be {_WORDS.get(hint, hint)}.")
     if isinstance(raw, float) and not math.isfinite(raw):
         raise UserError(f"{path} is {raw!r}; it must be a finite number.")
     return raw
@@ -239,12 +239,14 @@ def _tuple(args: tuple[Any, ...], raw: Any, path: str, unknown: Unknown) -> tupl
     if len(args) != len(raw):
         raise UserError(f"{path} is {tuple(raw)!r}; it must have {len(args)} elements.")
     pairs = enumerate(zip(args, raw, strict=True))
-    return tuple(parse_value(arg, item, f"{path}[{i}]", unknown) for i, (arg, item) in pairs)
+    return tuple(parse_value(arg, element, f"{path}[{i}]", unknown) for i, (arg, element) in pairs)
 
 
 def _example(args: tuple[Any, ...]) -> str:
-    words = {int: "1", float: "0.5", str: "'text'"}
-    one = [words.get(arg) or _example(typing.get_args(arg)) for arg in args if arg is not Ellipsis]
+    examples = {int: "1", float: "0.5", str: "'text'"}
+    one = [
+        examples.get(arg) or _example(typing.get_args(arg)) for arg in args if arg is not Ellipsis
+    ]
     return f"({one[0]},)" if len(one) == 1 else f"({', '.join(one)})"
 
 

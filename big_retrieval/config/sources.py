@@ -62,10 +62,10 @@ class Source(Part):
         return default("source", "scenes", count=4000)()
 
 
-def not_empty(source: Any, path: str, what: str) -> Iterator[str]:
-    """Yields an error message if the `path` of a source, `what`, is empty."""
+def not_empty(source: Any, path: str, label: str) -> Iterator[str]:
+    """Yields an error message if the `path` of a source, `label`, is empty."""
     if not source.path:
-        yield f"{path}.path is empty; give the {what}."
+        yield f"{path}.path is empty; give the {label}."
 
 
 def check_terms(source: Any, path: str, *keys: str) -> Iterator[str]:

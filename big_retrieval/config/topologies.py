@@ -79,19 +79,19 @@ def topology_part(name: TopologyKey | Mapping[str, Any], path: str = "") -> Topo
     """Returns the topology of a type or of a saved group of keys; a part is returned as it is."""
     if isinstance(name, Topology):
         return name
-    known: dict[str, Any] = {cls.type: cls for cls in Topology.registered()}
+    types: dict[str, Any] = {cls.type: cls for cls in Topology.registered()}
     tag = str(name.get("type")) if isinstance(name, Mapping) else name
-    if tag not in known:
-        near = difflib.get_close_matches(tag, known, 1)
+    if tag not in types:
+        near = difflib.get_close_matches(tag, types, 1)
         hint = f" (did you mean {near[0]!r}?)" if near else ""
         raise UserError(
             f"{path}{': ' if path else ''}topology {tag!r} is unknown{hint}; known: "
-            f"{', '.join(known)}. If it is your own, give the file that defines it as "
+            f"{', '.join(types)}. If it is your own, give the file that defines it as "
             "--plugins=FILE."
         )
     if isinstance(name, Mapping):
         return schema.parse_value(Topology, name, "config.topology")
-    return known[tag]()
+    return types[tag]()
 
 
 def topology_key(name: TopologyKey) -> TopologyKey:

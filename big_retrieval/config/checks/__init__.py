@@ -111,17 +111,17 @@ def _divisors(number: int) -> list[int]:
 def _init(c: Config) -> Iterator[str]:
     for name, init in c.init.items():
         if name != "model" and name not in c.towers:
-            known = ", ".join(["model", *sorted(c.towers)])
-            yield f"config.init.{name} is not a tower of this config; known: {known}."
+            choices = ", ".join(["model", *sorted(c.towers)])
+            yield f"config.init.{name} is not a tower of this config; known: {choices}."
         if not init.path:
             yield f"config.init.{name}.path is empty; give a file, a folder or a hub name."
 
 
 def _data(c: Config) -> Iterator[str]:
     yield from c.data.check("config.data")
-    for name, part in c.evals.items():
-        if part.data is not None:
-            yield from part.data.check(f"config.evals.{name}.data")
+    for name, evaluator in c.evals.items():
+        if evaluator.data is not None:
+            yield from evaluator.data.check(f"config.evals.{name}.data")
     yield from c.data.check_training(c)
     yield from c.tokenizer.check(c)
     yield from c.loader.check()

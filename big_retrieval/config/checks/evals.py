@@ -10,27 +10,27 @@ from big_retrieval.config import Config
 def check_evals(c: Config) -> Iterator[str]:
     """Yields an error message for every mistake in `config.evals`."""
     yield from _prefixes(c)
-    for name, part in c.evals.items():
+    for name, evaluator in c.evals.items():
         path = f"config.evals.{name}"
-        for key, field in part.reads().items():
+        for key, field in evaluator.reads().items():
             if field not in c.encoded:
-                known = ", ".join(sorted(c.encoded))
+                choices = ", ".join(sorted(c.encoded))
                 is_target = field in c.fields
                 wrong = "is a target in config.fields" if is_target else "config.fields lacks"
-                yield f"{path}.{key} is {field!r}, which {wrong} (it has: {known})."
-        if part.every is not None and part.every < 0:
-            yield f"{path}.every is {part.every}; it must be 0 (at the end only) or more."
+                yield f"{path}.{key} is {field!r}, which {wrong} (it has: {choices})."
+        if evaluator.every is not None and evaluator.every < 0:
+            yield f"{path}.every is {evaluator.every}; it must be 0 (at the end only) or more."
         mixed = len({field.head.lexical for field in c.encoded.values()}) > 1
-        if mixed and part.data is not None and not part.reads():
+        if mixed and evaluator.data is not None and not evaluator.reads():
             yield (
                 f"{path} compares all fields of a side, of which some are lexical and some are "
                 "not: use evaluators that name their fields, such as 'retrieval'."
             )
-        yield from part.check(c, path)
-    known = sorted(metrics_of_all(c))
-    if c.best_metric and c.best_metric not in known and not _may_be(c, c.best_metric):
-        near = difflib.get_close_matches(c.best_metric, known, 1, 0.4)
-        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known) or 'none'}."
+        yield from evaluator.check(c, path)
+    choices = sorted(metrics_of_all(c))
+    if c.best_metric and c.best_metric not in choices and not _may_be(c, c.best_metric):
+        near = difflib.get_close_matches(c.best_metric, choices, 1, 0.4)
+        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(choices) or 'none'}."
         yield f"config.best_metric {c.best_metric!r} is not a metric of config.evals; {hint}"
     if c.final_weights == "best" and not c.best_metric:
         yield (
@@ -42,10 +42,10 @@ def check_evals(c: Config) -> Iterator[str]:
 def _prefixes(c: Config) -> Iterator[str]:
     """Checks that no two evaluators have metrics of the same name."""
     taken: dict[str, str] = {}
-    if any(part.traffic > 0 for part in c.evals.values()):
+    if any(evaluator.traffic > 0 for evaluator in c.evals.values()):
         taken["ranking/traffic"] = "the average over config.evals.*.traffic"
-    for name, part in c.evals.items():
-        path, prefix = f"config.evals.{name}", part.prefix(name)
+    for name, evaluator in c.evals.items():
+        path, prefix = f"config.evals.{name}", evaluator.prefix(name)
         for other, owner in taken.items():
             if f"{prefix}/".startswith(f"{other}/") or f"{other}/".startswith(f"{prefix}/"):
                 yield (

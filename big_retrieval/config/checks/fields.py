@@ -27,8 +27,8 @@ def check_fields(c: Config) -> Iterator[str]:
             yield from _target(path, field)
             continue
         if field.tower not in c.towers:
-            known = ", ".join(sorted(c.towers)) or "none"
-            yield f"{path}.tower is {field.tower!r}, which config.towers lacks (it has: {known})."
+            choices = ", ".join(sorted(c.towers)) or "none"
+            yield f"{path}.tower is {field.tower!r}, which config.towers lacks (it has: {choices})."
             continue
         tower, tower_path = c.towers[field.tower], f"config.towers.{field.tower}"
         if not tower.reads(field):
@@ -51,8 +51,10 @@ def _same_input(c: Config, name: str) -> Iterator[str]:
         return
     owner = c.encoded.get(field.same_input_as)
     if owner is None or field.same_input_as == name or owner.same_input_as:
-        known = ", ".join(sorted(n for n, f in c.encoded.items() if not f.same_input_as)) or "none"
-        yield f"{path} is {field.same_input_as!r}; name a field without this key ({known})."
+        choices = (
+            ", ".join(sorted(n for n, f in c.encoded.items() if not f.same_input_as)) or "none"
+        )
+        yield f"{path} is {field.same_input_as!r}; name a field without this key ({choices})."
         return
     free = ("head", "shares_head", "weight", "same_input_as")
     keys = [key.name for key in dataclasses.fields(field) if key.name not in free]  # type: ignore
@@ -82,8 +84,8 @@ def _shared(c: Config, name: str) -> Iterator[str]:
     owner = c.encoded.get(field.shares_head)
     if owner is None or field.shares_head == name or owner.shares_head:
         owners = {other for other, x in c.encoded.items() if not x.shares_head} - {name}
-        known = ", ".join(sorted(owners)) or "none"
-        yield f"{path} is {field.shares_head!r}; name another field without this key ({known})."
+        choices = ", ".join(sorted(owners)) or "none"
+        yield f"{path} is {field.shares_head!r}; name another field without this key ({choices})."
         return
     if owner.tower not in c.towers or (field.head.across and owner.head == field.head):
         return
@@ -106,10 +108,10 @@ def _compared(c: Config) -> list[set[str]]:
 def _same_terms(c: Config, heads: Mapping[str, Any]) -> Iterator[str]:
     """Checks that the heads of compared fields have the same terms."""
     lexicals = sorted(name for name, head in heads.items() if head.lexical)
-    others = sorted(set(heads) - set(lexicals))
-    if lexicals and others:
+    dense = sorted(set(heads) - set(lexicals))
+    if lexicals and dense:
         yield (
-            f"config.fields.{lexicals[0]}.head.type is 'lexical' and config.fields.{others[0]}."
+            f"config.fields.{lexicals[0]}.head.type is 'lexical' and config.fields.{dense[0]}."
             "head.type 'projection', which cannot be compared: give both the same."
         )
         return
@@ -165,7 +167,7 @@ def _names(c: Config) -> Iterator[str]:
     for name in OF_BATCH:
         if name in c.fields:
             yield f"config.fields.{name}: batches use this name for other arrays; rename it."
-    for kind, names in (("towers", c.towers), ("fields", c.fields)):
+    for group, names in (("towers", c.towers), ("fields", c.fields)):
         for name in names:
             if "/" in name or not name:
-                yield f"config.{kind} has the name {name!r}; use letters, digits and underscores."
+                yield f"config.{group} has the name {name!r}; use letters, digits and underscores."
