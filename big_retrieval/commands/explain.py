@@ -125,7 +125,7 @@ def _dense_inputs(options: ItemOptions) -> tuple[list[str], list[str]]:
 
 
 def _explain_dense(model: Any, options: ItemOptions, texts: list[str], images: list[str]) -> None:
-    from big_retrieval.explain.attributions import gradcam, lines, write
+    from big_retrieval.explain.attributions import gradcam, lines, write_attributions
 
     fields = {}
     for name in filter(None, (options.field, options.with_field)):
@@ -135,7 +135,7 @@ def _explain_dense(model: Any, options: ItemOptions, texts: list[str], images: l
     maps = [gradcam(model, text, image, **fields) for text, image in pairs]
     print("\n\n".join(map(lines, maps, names, [options.words] * len(maps))))
     if options.out is not None:
-        print(f"written to {write(maps, names, options.out, 'Explanations')}")
+        print(f"written to {write_attributions(maps, names, options.out, 'Explanations')}")
 
 
 def examples(options: ExampleCommandOptions) -> None:

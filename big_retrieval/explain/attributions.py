@@ -84,7 +84,7 @@ def lines(attribution: Attribution, image: str, count: int) -> str:
     return "\n".join(out)
 
 
-def write(
+def write_attributions(
     attributions: Sequence[Attribution], images: Sequence[str], folder: Path, title: str
 ) -> Path:
     """Writes the heat maps as files, and a page with all of them; returns its path.

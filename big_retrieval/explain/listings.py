@@ -159,11 +159,11 @@ def _list_image(
         picture = Image.fromarray(heat_maps.enlarged(seen.picture))
         drawings = [("picture", "as the model sees it", picture)]
         drawings += _heat_maps(seen, maps or [word for word, _ in words[:MAPS]])
-    lines = []
+    map_lines = []
     for word in maps:
-        lines.append(f"{word!r} at each patch")
-        lines += ["  " + " ".join(f"{x:8.4f}" for x in row) for row in seen.map(word).tolist()]
-    yield Listing("image", item.title, words, note=note, lines=lines, drawings=drawings)
+        map_lines.append(f"{word!r} at each patch")
+        map_lines += ["  " + " ".join(f"{x:8.4f}" for x in row) for row in seen.map(word).tolist()]
+    yield Listing("image", item.title, words, note=note, lines=map_lines, drawings=drawings)
     for text in patches:
         mask = rectangle(text, seen.side)
         note = f"{int(mask.sum())} of {mask.size} patches"
@@ -199,10 +199,10 @@ def _list_shared(
     return Listing("shared", title, words, shares, note=note, drawings=drawings)
 
 
-def _heat_maps(seen: Patches, words: Sequence[str]) -> list[Drawing]:
+def _heat_maps(seen: Patches, map_words: Sequence[str]) -> list[Drawing]:
     full = float(seen.values.max()) / FAINT
     out = []
-    for word in words:
+    for word in map_words:
         values = seen.map(word)
         largest = float(values.max())
         picture = heat_maps.heat(seen.picture, values, max(largest, full))

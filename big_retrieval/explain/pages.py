@@ -49,24 +49,24 @@ class Listing:
         return [(*pair, text) for pair, text in zip(self.words, texts, strict=True)][:count]
 
 
-def listing_table(part: Listing, count: int) -> str:
+def listing_table(listing: Listing, count: int) -> str:
     """Formats a listing with its first `count` words for the terminal."""
-    lines = [part.title] + ([f"  {part.note}"] if part.note else [])
-    lines += _value_lines(part, count) or ["  none"]
-    remaining = len(part.words) - count
+    lines = [listing.title] + ([f"  {listing.note}"] if listing.note else [])
+    lines += _value_lines(listing, count) or ["  none"]
+    remaining = len(listing.words) - count
     if remaining > 0:
         lines.append(f"  and {remaining:,} more")
-    return "\n".join([*lines, *(f"  {line}" for line in part.lines)])
+    return "\n".join([*lines, *(f"  {line}" for line in listing.lines)])
 
 
-def _value_lines(part: Listing, count: int) -> list[str]:
-    words = part.words[:count]
+def _value_lines(listing: Listing, count: int) -> list[str]:
+    words = listing.words[:count]
     if not words:
         return []
     width, largest = max(len(word) for word, _ in words), words[0][1]
     # Four significant digits of the largest value.
     digits = min(max(3 - math.floor(math.log10(largest)), 0), 9) if largest > 0 else 4
-    shares = [f"  {percent(share):>6}" for share in part.shares] or [""] * len(words)
+    shares = [f"  {percent(share):>6}" for share in listing.shares] or [""] * len(words)
     return [
         f"  {rank:>3}  {word:<{width}}  {f'{value:.{digits}f}':>{digits + 2}}{share}"
         for rank, ((word, value), share) in enumerate(zip(words, shares, strict=False), 1)
@@ -74,7 +74,7 @@ def _value_lines(part: Listing, count: int) -> list[str]:
 
 
 def write_listings(
-    parts: Sequence[Listing], count: int, folder: Path, title: str, reading: str = ""
+    listings: Sequence[Listing], count: int, folder: Path, title: str, reading: str = ""
 ) -> Path:
     """Writes pictures (PNG), and a page with pictures and bars of `count` words; returns its path.
 
@@ -83,38 +83,38 @@ def write_listings(
     folder.mkdir(parents=True, exist_ok=True)
     missing = pictures.missing()
     sections = []
-    for index, part in enumerate(parts, 1):
-        name = f"{index:02}-{_plain(part.name)}"
-        drawn = list(part.drawings)
-        if not missing and len({value for _, value in part.words if value > 0}) > 1:
-            caption, is_log = (LOG_CLOUD, True) if part.shares else (CLOUD, False)
-            drawn.append(("cloud", caption, pictures.cloud(part.words, log=is_log)))
+    for index, listing in enumerate(listings, 1):
+        name = f"{index:02}-{_file_stem(listing.name)}"
+        drawn = list(listing.drawings)
+        if not missing and len({value for _, value in listing.words if value > 0}) > 1:
+            caption, is_log = (LOG_CLOUD, True) if listing.shares else (CLOUD, False)
+            drawn.append(("cloud", caption, pictures.cloud(listing.words, log=is_log)))
         encoded = [(suffix, caption, _png(image)) for suffix, caption, image in drawn]
         for suffix, _, png in encoded:
-            write_bytes(folder / f"{name}-{_plain(suffix)}.png", png)
-        sections.append(_section(part, count, encoded))
+            write_bytes(folder / f"{name}-{_file_stem(suffix)}.png", png)
+        sections.append(_listing_section(listing, count, encoded))
     notes = [tag("p", note, class_="note") for note in (reading, missing.capitalize()) if note]
     file = folder / "explain.html"
     write_bytes(file, page(title, [*notes, *sections]).encode())
     return file
 
 
-def _section(part: Listing, count: int, drawn: Sequence[tuple[str, str, bytes]]) -> Html:
+def _listing_section(listing: Listing, count: int, drawn: Sequence[tuple[str, str, bytes]]) -> Html:
     """Builds the section of a listing with `count` bars and (name, caption, PNG) of pictures."""
     figures = {}
     for name, caption, png in drawn:
         look, data = name.split("-")[0], base64.b64encode(png).decode()
-        uri, alt = f"data:image/png;base64,{data}", f"{name} of {part.title}"
+        uri, alt = f"data:image/png;base64,{data}", f"{name} of {listing.title}"
         image = tag("img", src=uri, alt=alt, class_=look)
         figures[name] = tag("figure", image, tag("figcaption", caption), class_=look)
     cloud = figures.pop("cloud", None)
-    remaining = len(part.words) - count
+    remaining = len(listing.words) - count
     more = tag("p", f"and {remaining:,} more", class_="note") if remaining > 0 else None
-    left = tag("div", value_bars(part.rows(count)), more, cloud)
-    right = tag("div", figures.values(), class_="pictures") if figures else None
-    note = tag("p", part.note, class_="note") if part.note else None
-    head = tag("h2", tag("bdi", part.title))
-    return tag("section", head, note, tag("div", left, right, class_="parts"))
+    bars = tag("div", value_bars(listing.rows(count)), more, cloud)
+    pictures_shown = tag("div", figures.values(), class_="pictures") if figures else None
+    note = tag("p", listing.note, class_="note") if listing.note else None
+    head = tag("h2", tag("bdi", listing.title))
+    return tag("section", head, note, tag("div", bars, pictures_shown, class_="parts"))
 
 
 def value_bars(rows: Sequence[tuple[str, float, str]], ticked: Collection[str] = ()) -> Html:
@@ -148,7 +148,7 @@ def _png(image: Image.Image) -> bytes:
     return stream.getvalue()
 
 
-def _plain(name: str) -> str:
+def _file_stem(name: str) -> str:
     """Converts a name to a valid file name."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.")[:40] or "x"
 
@@ -211,10 +211,10 @@ def _text(text: str) -> Html:
     return tag("span", tag("bdi", cut), class_="words", dir="auto")
 
 
-def _unseen(words: Sequence[str]) -> Html | None:
-    if not words:
+def _unseen(unseen: Sequence[str]) -> Html | None:
+    if not unseen:
         return None
-    remaining = len(words) - UNSEEN
+    remaining = len(unseen) - UNSEEN
     more = f" and {remaining:,} more" if remaining > 0 else ""
-    listed = f"In its texts, but not among its terms: {' · '.join(words[:UNSEEN])}{more}"
+    listed = f"In its texts, but not among its terms: {' · '.join(unseen[:UNSEEN])}{more}"
     return tag("p", listed, class_="note")

@@ -104,11 +104,11 @@ def look(model: "TrainedModel", image: Any, field: str = "image") -> Patches:
     """
     c = model.config
     choose_field(c, field, "image")
-    part: Any = c.fields[field]
-    owner = part.shares_head or field
+    field_config: Any = c.fields[field]
+    owner = field_config.shares_head or field
     config: Any = c.fields[owner].head
     reader = make_readers(c, model.tokenizer)[field]
-    picture = reader.value(Values([image], part), 0, 0)  # [S, S, 3]
+    picture = reader.value(Values([image], field_config), 0, 0)  # [S, S, 3]
     hidden = model.features([image], field)[0]  # [R * R, D]
     # With pool_padding, the head would ignore the masks that select patches.
     masked = replace(config, pool_padding=False)
@@ -120,7 +120,7 @@ def look(model: "TrainedModel", image: Any, field: str = "image") -> Patches:
         hidden,
         head,
         variables(model.weights)["params"][f"{owner}_head"],
-        part.head.top_k,
+        field_config.head.top_k,
     )
 
 

@@ -21,7 +21,7 @@ from big_retrieval.explain.pages import Listing
 from big_retrieval.explain.words import choose_field, represent, words_of
 from big_retrieval.report.numbers import number, percent
 from big_retrieval.runtime.messages import count_of
-from big_retrieval.sparse.listing import named, terms_of
+from big_retrieval.sparse.listing import name_terms, terms_of
 
 if TYPE_CHECKING:
     from big_retrieval.inference.load import TrainedModel
@@ -142,11 +142,11 @@ def vocabulary(
     )
     beyond = f"whisker, quartile, median, quartile, whisker: {ends}; mean {number(strong.mean, 3)}"
     return [
-        Listing("vocabulary", title, named(words, terms, means), note=note, drawings=drawn),
+        Listing("vocabulary", title, name_terms(words, terms, means), note=note, drawings=drawn),
         Listing(
             "outside",
             f"outside of the box of the strongest {boxed}",
-            named(words, strong.outside, strong.values),
+            name_terms(words, strong.outside, strong.values),
             note=beyond,
         ),
     ]

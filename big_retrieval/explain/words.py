@@ -57,10 +57,10 @@ def bags_of(
 
     Bags of documents have norm 1 if the field's embeddings do.
     """
-    words = BagOfWordsEncoder(model.terms(field), model.tokenizer)
-    part: Any = model.config.fields[field]
+    encoder = BagOfWordsEncoder(model.terms(field), model.tokenizer)
+    field_config: Any = model.config.fields[field]
     normalise = side == "document" and normalises(model.config, field)
-    return words.bag(items, part.length, normalise=normalise)
+    return encoder.bag(items, field_config.length, normalise=normalise)
 
 
 def strongest(model: "TrainedModel", item: Any, field: str, count: int | None = 20) -> Listed:

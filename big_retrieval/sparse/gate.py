@@ -39,12 +39,12 @@ def sparsify(embeddings: jax.Array, top_k: int, bow: jax.Array | None = None) ->
     Returns:
       K = min(k, V) + L entries per row, starting with the k largest in descending order.
     """
-    terms = sharded.strongest(embeddings, min(top_k, embeddings.shape[-1]))  # [n, k]
+    terms = sharded.top_terms(embeddings, min(top_k, embeddings.shape[-1]))  # [n, k]
     if bow is not None:
         with_bow = functools.partial(_with_bow, width=embeddings.shape[-1])
         # None, as jaxlib 0.11.2 crashes if devices concatenate an empty array with another one.
         terms = by_rows(with_bow, terms if terms.shape[1] else None, bow)  # [n, k + L]
-    return SparseRows(sharded.take(embeddings, terms), terms)
+    return SparseRows(sharded.gather_terms(embeddings, terms), terms)
 
 
 def _with_bow(terms: jax.Array | None, bow: jax.Array, width: int) -> jax.Array:

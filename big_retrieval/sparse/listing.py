@@ -45,10 +45,10 @@ def terms_of(row: Row, count: int | None = None) -> tuple[np.ndarray, np.ndarray
 
 def strongest(row: Row, words: Sequence[str], count: int | None = 20) -> Listed:
     """Returns (word, value) of the terms of `terms_of`; `words` are the names of the V terms."""
-    return named(words, *terms_of(row, count))
+    return name_terms(words, *terms_of(row, count))
 
 
-def named(words: Sequence[str], terms: np.ndarray, values: np.ndarray) -> Listed:
+def name_terms(words: Sequence[str], terms: np.ndarray, values: np.ndarray) -> Listed:
     """Returns (word, value) of terms int [n] and values [n], in this order."""
     pairs = zip(terms.tolist(), values.tolist(), strict=True)
     return [(words[int(term)], float(value)) for term, value in pairs]
@@ -70,5 +70,5 @@ def shared(query: Row, document: Row, words: Sequence[str], count: int | None = 
         keep_mask &= (i < count) & (j < count)  # positions in lists with the strongest first
     common, products = common[keep_mask], products[keep_mask]
     order = np.argsort(-products, kind="stable")
-    listed = named(words, common[order], products[order])
+    listed = name_terms(words, common[order], products[order])
     return Shared(score, [(word, x, x / score if score else 0.0) for word, x in listed])

@@ -60,7 +60,7 @@ def by_rows(function: Callable[..., Any], *arrays: Any) -> Any:
     return _on_devices(function, P(axes), P(axes))(*arrays)
 
 
-def strongest(embeddings: jax.Array, top_k: int) -> jax.Array:
+def top_terms(embeddings: jax.Array, top_k: int) -> jax.Array:
     """Returns the `top_k` terms with the largest values of each row [n, V], int32 [n, top_k].
 
     Values descend; among equal values, the lower term is first. If terms are sharded, every device
@@ -70,28 +70,28 @@ def strongest(embeddings: jax.Array, top_k: int) -> jax.Array:
         return jnp.zeros((len(embeddings), 0), jnp.int32)
     embeddings, axis = jax.lax.stop_gradient(embeddings), term_axis()
     if axis is None:
-        return by_rows(functools.partial(_strongest, top_k=top_k), embeddings)
+        return by_rows(functools.partial(_local_top_terms, top_k=top_k), embeddings)
     rows = _row_axes(len(embeddings)) or None
     # -inf, so that a padding column is never among the largest terms.
     merged = functools.partial(_strongest_of_all, top_k=top_k, axis=axis)
     return _on_devices(merged, P(rows, axis), P(rows))(pad_terms(embeddings, axis, -jnp.inf))
 
 
-def _strongest(embeddings: jax.Array, top_k: int) -> jax.Array:
+def _local_top_terms(embeddings: jax.Array, top_k: int) -> jax.Array:
     return jax.lax.top_k(embeddings, top_k)[1].astype(jnp.int32)
 
 
 def _strongest_of_all(embeddings: jax.Array, top_k: int, axis: str) -> jax.Array:
     """Gathers the largest terms of all devices, in their order, and selects from them."""
     width = embeddings.shape[-1]
-    local = _strongest(embeddings, min(top_k, width))
+    local = _local_top_terms(embeddings, min(top_k, width))
     values = jnp.take_along_axis(embeddings, local, axis=1)
     terms = local + jax.lax.axis_index(axis) * width
     values, terms = (jax.lax.all_gather(x, axis, axis=1, tiled=True) for x in (values, terms))
-    return jnp.take_along_axis(terms, _strongest(values, top_k), axis=1)
+    return jnp.take_along_axis(terms, _local_top_terms(values, top_k), axis=1)
 
 
-def take(embeddings: jax.Array, terms: jax.Array) -> jax.Array:
+def gather_terms(embeddings: jax.Array, terms: jax.Array) -> jax.Array:
     """Returns the values [n, K] of rows [n, V] at terms int32 [n, K]; 0 at -1."""
     axis = term_axis()
     if axis is None:
@@ -101,7 +101,7 @@ def take(embeddings: jax.Array, terms: jax.Array) -> jax.Array:
 
 @jax.custom_vjp
 def take_locally(rows: jax.Array, terms: jax.Array) -> jax.Array:
-    """As `take`, for the rows [n, V] of one device; the gradient is `dense_locally`."""
+    """As `gather_terms`, for the rows [n, V] of one device; the gradient is `dense_locally`."""
     values = jnp.take_along_axis(rows, jnp.maximum(terms, 0), axis=1)
     return jnp.where(terms >= 0, values, 0)
 
@@ -120,7 +120,7 @@ take_locally.defvjp(_take_locally_forward, _take_locally_backward)
 
 @jax.custom_vjp
 def _take_sharded(embeddings: jax.Array, terms: jax.Array) -> jax.Array:
-    """As `take`, for terms that are sharded over the mesh."""
+    """As `gather_terms`, for terms that are sharded over the mesh."""
     rows = _row_axes(len(embeddings)) or None
 
     def local(embeddings: jax.Array, terms: jax.Array) -> jax.Array:

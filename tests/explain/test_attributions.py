@@ -42,7 +42,9 @@ def test_page_shows_shares_of_largest_value(tmp_path: Path) -> None:
     colored = page_of.colored(content["words"])
     assert re.findall(r"--s: (\d+)%", colored) == ["100", "25"]
     assert "<script" not in colored
-    path = attributions.write([attribution(18), attribution(1)], ["a", "b"], tmp_path, "Title")
+    path = attributions.write_attributions(
+        [attribution(18), attribution(1)], ["a", "b"], tmp_path, "Title"
+    )
     assert check(path).pictures == 18 + 2
     names = sorted(file.name for file in tmp_path.iterdir())
     assert len(names) == 18 + 2 + 1

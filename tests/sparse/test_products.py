@@ -37,10 +37,10 @@ def test_dense_and_gradient_equal_a_scatter() -> None:
 def test_take_and_gradient_on_tpus(monkeypatch: pytest.MonkeyPatch) -> None:
     grads, terms = draw()
     rows = jax.random.normal(jax.random.key(0), (ROWS, WIDTH))
-    expected, pull = jax.vjp(lambda x: sharded.take(x, terms), rows)
+    expected, pull = jax.vjp(lambda x: sharded.gather_terms(x, terms), rows)
     (expected_grads,) = pull(grads)  # by a scatter: before the platform changes
     as_on_tpu(monkeypatch)
-    values, pull_product = jax.vjp(lambda x: sharded.take(x, terms), rows)
+    values, pull_product = jax.vjp(lambda x: sharded.gather_terms(x, terms), rows)
     np.testing.assert_array_equal(values, expected)
     np.testing.assert_array_equal(pull_product(grads)[0], expected_grads)
 
