@@ -147,9 +147,9 @@ class BatchNorm(nn.Module):
         shape, axes = x.shape[-1:], ("embed",)
         scale = parameter(self, "scale", self.scale_init, shape, axes)
         bias = parameter(self, "bias", initializers.zeros, shape, axes)
-        kind = wide(self.dtype)
-        mean: Any = self.variable("batch_stats", "mean", jnp.zeros, shape, kind)
-        var: Any = self.variable("batch_stats", "var", jnp.ones, shape, kind)
+        dtype = wide(self.dtype)
+        mean: Any = self.variable("batch_stats", "mean", jnp.zeros, shape, dtype)
+        var: Any = self.variable("batch_stats", "var", jnp.ones, shape, dtype)
         if self.average:
             wider = x.astype(wide(x.dtype))
             slope = scale * jax.lax.rsqrt(var.value + EPSILON)
@@ -162,8 +162,8 @@ class BatchNorm(nn.Module):
         y, batch_mean, batch_var = normalise(x, scale, bias, present)
         if self.is_mutable_collection("batch_stats") and not self.is_initializing():
             count = _count(x, present)
-            others = max(1, count - 1) if present is None else jnp.maximum(1, count - 1)
-            unbiased = batch_var * (count / others)
+            degrees = max(1, count - 1) if present is None else jnp.maximum(1, count - 1)
+            unbiased = batch_var * (count / degrees)
             mean.value = _towards(mean.value, batch_mean, some)
             var.value = _towards(var.value, unbiased, some)
         return y.astype(self.dtype)

@@ -152,9 +152,11 @@ class TextTransformer(nn.Module):
             )
         std = self.spec.embedding_std
         stds = (0.02, 0.01) if std is None else (std, std)  # CLIP's by default
-        words = self._table("token_embedding", self.vocab_size, "vocab", std=stds[0])
+        word_table = self._table("token_embedding", self.vocab_size, "vocab", std=stds[0])
         positions = self._table("position_embedding", rows, "position", std=stds[1])
-        x = constrain(look_up(words, tiled.ids))  # [B, L+M-1, W]; the training loop notices NaN
+        x = constrain(
+            look_up(word_table, tiled.ids)
+        )  # [B, L+M-1, W]; the training loop notices NaN
         # Padding gives no gradient to a word vector, even if a lexical head pools over it.
         x = jnp.where(tiled.mask[:, :, None], x, jax.lax.stop_gradient(x))
         if self.spec.pool == "last" and m > 1:

@@ -23,8 +23,8 @@ def tile_first(ids: jax.Array, mask: jax.Array, times: int) -> Tiled:
         jnp.concatenate([jnp.repeat(x[:, :1], times, axis=1), x[:, 1:]], axis=1)
         for x in (ids, mask)
     )
-    place = jnp.arange(ids.shape[1])[None]  # [1, L']
-    return Tiled(ids, mask, place, jnp.where(place < times, place, -1))
+    positions = jnp.arange(ids.shape[1])[None]  # [1, L']
+    return Tiled(ids, mask, positions, jnp.where(positions < times, positions, -1))
 
 
 def tile_last(ids: jax.Array, mask: jax.Array, times: int) -> Tiled:
@@ -32,10 +32,10 @@ def tile_last(ids: jax.Array, mask: jax.Array, times: int) -> Tiled:
     end = jnp.sum(mask.astype(jnp.int32), axis=1, keepdims=True) - 1  # [B, 1]
     order = jnp.arange(ids.shape[1] + times - 1)[None]  # [1, L']
     after = order - end  # [B, L'], 0 at the last token
-    place = order - jnp.clip(after, 0, times - 1)
-    ids = jnp.take_along_axis(ids, jnp.maximum(place, 0), axis=1)
+    positions = order - jnp.clip(after, 0, times - 1)
+    ids = jnp.take_along_axis(ids, jnp.maximum(positions, 0), axis=1)
     copy = jnp.where((after >= 0) & (after < times), after, -1)
-    return Tiled(ids, (after < times).astype(mask.dtype), place, copy)
+    return Tiled(ids, (after < times).astype(mask.dtype), positions, copy)
 
 
 def pooled(x: jax.Array, tiled: Tiled, pool: str, times: int) -> jax.Array:

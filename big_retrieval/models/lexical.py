@@ -179,11 +179,11 @@ class LexicalHead(nn.Module):
             bias = parameter(self, "bias", init, (count,), ("vocab",))
         operands = (hidden, table, bias, None if spec.pool_padding else mask)
         activation = ACTIVATIONS[spec.activation]
-        how: Any = {"columns": terms, "dtype": self.dtype, "block": self.block}
+        options: Any = {"columns": terms, "dtype": self.dtype, "block": self.block}
         if spec.pooling == "mean":
-            out = mean_pool(*operands, activation=activation, top_k=spec.pooling_top_k, **how)
+            out = mean_pool(*operands, activation=activation, top_k=spec.pooling_top_k, **options)
         else:
-            pooled, positions = max_pool(*operands, backward=self.backward, **how)
+            pooled, positions = max_pool(*operands, backward=self.backward, **options)
             self.sow("intermediates", "positions", positions)
             out = activation(pooled)  # it is non-decreasing, so the order does not matter
         return unit(out, -1) if spec.normalise else out  # [B, V]

@@ -37,15 +37,15 @@ def plain_attention(
     low = q.dtype.itemsize < 4 and traced_platform() != "cpu"
     if low and not rate:
         return rounded_attention(q, k, v, extra)
-    q, k, v = (part.swapaxes(1, 2) for part in (q, k, v))
+    q, k, v = (x.swapaxes(1, 2) for x in (q, k, v))
     # [B, H, L, d] each, a layout that makes the products twice as fast on CPUs
     stats = wide(q.dtype)
     logits = jnp.einsum(
         "bhqd,bhkd->bhqk", q, k, preferred_element_type=q.dtype if low else stats
     ).astype(stats)  # [B, H, L, L]
     logits = logits * (q.shape[-1] ** -0.5)
-    for part in extra:
-        logits = logits + part.astype(stats)
+    for x in extra:
+        logits = logits + x.astype(stats)
     logits = logits - jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))
     weights = jnp.exp(logits)
     # The division follows the sum over keys: d values per query instead of L.
@@ -63,7 +63,7 @@ def rounded_attention(
     Args:
       extra: arrays to add to the scaled scores, broadcast to [B, H, L, L]. Gradients reach them.
     """
-    return _attention(q, k, v, tuple(part.astype(jnp.float32) for part in extra))
+    return _attention(q, k, v, tuple(x.astype(jnp.float32) for x in extra))
 
 
 @jax.custom_vjp
@@ -75,8 +75,8 @@ def _forward(
     q: jax.Array, k: jax.Array, v: jax.Array, extra: tuple[jax.Array, ...]
 ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
     scores = jnp.einsum("bqhd,bkhd->bhqk", q, k).astype(jnp.float32) * q.shape[-1] ** -0.5
-    for part in extra:
-        scores = scores + part
+    for x in extra:
+        scores = scores + x
     weights = jax.nn.softmax(scores, axis=-1).astype(q.dtype)
     return jnp.einsum("bhqk,bkhd->bqhd", weights, v), (q, k, v, weights, *extra)
 
@@ -93,7 +93,7 @@ def _backward(
     dscores = (wide * q.shape[-1] ** -0.5).astype(q.dtype)
     dq = jnp.einsum("bhqk,bkhd->bqhd", dscores, k)
     dk = jnp.einsum("bhqk,bqhd->bkhd", dscores, q)
-    return dq, dk, dv, tuple(_sum_to(wide, part) for part in extra)
+    return dq, dk, dv, tuple(_sum_to(wide, x) for x in extra)
 
 
 _attention.defvjp(_forward, _backward)

@@ -40,15 +40,15 @@ def obstacle(length: int, width: int, heads: int, dtype: Any, bias: jax.Array | 
     """Returns why the kernels cannot compute an attention per device; empty if they can."""
     if bias is not None and bias.shape[1:3] != (1, 1):
         return "biases depend on the query or the head"
-    kind = jnp.dtype(dtype)
-    if kind not in (jnp.float32, jnp.bfloat16):
-        return f"kernels compute in float32 or bfloat16, not in {kind.name}"
+    parsed_dtype = jnp.dtype(dtype)
+    if parsed_dtype not in (jnp.float32, jnp.bfloat16):
+        return f"kernels compute in float32 or bfloat16, not in {parsed_dtype.name}"
     size = width // heads
     if size < 32 or size % 16:
         return f"the head size {size} is not a multiple of 16 of at least 32"
     if width % group_width(width, heads):
         return f"{heads} heads of {size} per device do not fill whole tiles of {LANES} lanes"
-    need = _bytes(1, length, group_width(width, heads), kind.itemsize)
+    need = _bytes(1, length, group_width(width, heads), parsed_dtype.itemsize)
     if need > _VMEM:
         return f"{length} tokens need {need / 2**20:.0f} MiB of VMEM"
     return ""

@@ -137,9 +137,9 @@ class Block(nn.Module):
         spec = self.spec
         ln_1 = LayerNorm(spec.epsilon, name="ln_1", dtype=self.dtype)
         ln_2 = LayerNorm(spec.epsilon, name="ln_2", dtype=self.dtype)
-        how: Any = {"causal": spec.causal, "kernel": self.kernel, "tokens": self.tokens}
+        options: Any = {"causal": spec.causal, "kernel": self.kernel, "tokens": self.tokens}
         attention = Attention(
-            spec.heads, self.inits, self.dropout, **how, name="attention", dtype=self.dtype
+            spec.heads, self.inits, self.dropout, **options, name="attention", dtype=self.dtype
         )
         inner = self.dropout if spec.inner_dropout else 0.0
         mlp = FeedForward(
@@ -190,15 +190,15 @@ def run_layers(
         # The kernels exclude padding from the keys, so outputs and gradients do not change.
         if padding := -length % TILES[kernel]:
             x, mask, bias = pad_tokens(padding, x, mask, bias)
-    x, others = constrain(x), (mask, rows, bias)
+    x, shared = constrain(x), (mask, rows, bias)
     loop = spec.scan and (spec.remat == "block" or traced_platform() != "gpu")
     if loop and not module.is_initializing():
-        x, outputs = _scan_layers(module, Block(**block, parent=None), x, others)
+        x, outputs = _scan_layers(module, Block(**block, parent=None), x, shared)
     else:
         cls = Block if spec.remat == "none" else nn.remat(Block, policy=_POLICIES[spec.remat])
         outputs = []
         for i in range(spec.depth):
-            x = constrain(cls(**block, name=f"layers_{i}")(x, *others))
+            x = constrain(cls(**block, name=f"layers_{i}")(x, *shared))
             outputs.append(x)
     for output in outputs:  # [B, L, W]
         module.sow("intermediates", "layer_outputs", output[:, :length])
@@ -206,7 +206,7 @@ def run_layers(
 
 
 def _scan_layers(
-    module: nn.Module, block: Block, x: jax.Array, others: tuple[jax.Array | None, ...]
+    module: nn.Module, block: Block, x: jax.Array, shared: tuple[jax.Array | None, ...]
 ) -> tuple[jax.Array, Sequence[jax.Array]]:
     """Loop form of `run_layers`: returns the last output, and all outputs if they are sown."""
     spec, params = block.spec, nn.unbox(module.variables["params"])
@@ -216,7 +216,7 @@ def _scan_layers(
             {**layer, "attention": join_parts(layer["attention"], spec.heads)} for layer in layers
         ]
         if spec.remat == "block" and not module.is_mutable_collection("intermediates"):
-            mask, _, bias = others  # kernels have no dropout and do not need the rows
+            mask, _, bias = shared  # kernels have no dropout and do not need the rows
 
             def apply(x: jax.Array, params: Any, mask: Any, bias: Any) -> jax.Array:
                 y: Any = block.apply({"params": params}, x, mask, None, bias)
@@ -230,7 +230,7 @@ def _scan_layers(
     def body(x: jax.Array, layer: tuple[Any, jax.Array | None]) -> tuple[jax.Array, Any]:
         weights, key = layer
         rngs = None if key is None else {"dropout": key}
-        y: Any = block.apply({"params": weights}, x, *others, rngs=rngs)
+        y: Any = block.apply({"params": weights}, x, *shared, rngs=rngs)
         y = constrain(y)
         return y, y if sown else None
 

@@ -18,15 +18,15 @@ def fit_words(path: str, name: str, table: np.ndarray, tokenizer: Any) -> Fitted
     Args:
       table: its random values [V, words].
     """
-    table, words = table.copy(), ids_of_words(tokenizer)
-    spellings = {spelling for word in words for spelling in _spellings(word)}
+    table, ids_by_word = table.copy(), ids_of_words(tokenizer)
+    spellings = {spelling for word in ids_by_word for spelling in _spellings(word)}
     vectors, count = read_vectors(path, spellings, table.shape[1]), 0
-    for word, ids in words.items():
+    for word, ids in ids_by_word.items():
         vector = next((vectors[x] for x in _spellings(word) if x in vectors), None)
         if vector is not None:
             table[ids] = vector
             count += 1
-    message = f"{count:,} of {len(words):,} words start from {path}, the others are random"
+    message = f"{count:,} of {len(ids_by_word):,} words start from {path}, the others are random"
     return Fitted({name: table}, [message])
 
 
@@ -39,12 +39,12 @@ def _spellings(word: str) -> Iterator[str]:
 
 def ids_of_words(tokenizer: Any) -> dict[str, list[int]]:
     """Returns full word -> ids. "##ing" is a piece of a word; CLIP's "cat</w>" is "cat"."""
-    words: dict[str, list[int]] = {}
+    ids_by_word: dict[str, list[int]] = {}
     for index in range(tokenizer.vocab_size):
         token = tokenizer.id_to_token(index)
         if index not in tokenizer.special_ids and not token.startswith("##"):
-            words.setdefault(token.removesuffix("</w>"), []).append(index)
-    return words
+            ids_by_word.setdefault(token.removesuffix("</w>"), []).append(index)
+    return ids_by_word
 
 
 def read_vectors(path: str, words: Container[str], width: int) -> Mapping[str, np.ndarray]:
@@ -56,16 +56,16 @@ def read_vectors(path: str, words: Container[str], width: int) -> Mapping[str, n
     vectors: dict[str, np.ndarray] = {}
     try:
         with open(path, encoding="utf-8", errors="replace", newline="\n") as file:
-            for number, line in enumerate(file, 1):
+            for line_number, line in enumerate(file, 1):
                 word, _, text = line.partition(" ")
                 if word not in words or word in vectors:
                     continue
                 values = text.split()
-                if number == 1 and len(values) == 1:  # word2vec's first line: count and width
+                if line_number == 1 and len(values) == 1:  # word2vec's first line: count and width
                     continue
                 if len(values) > width and _is_word(values[0]):
                     continue  # the beginning of a word with spaces
-                vectors[word] = _vector(values, width, f"{path}, line {number}")
+                vectors[word] = _vector(values, width, f"{path}, line {line_number}")
     except OSError as error:
         raise UserError(f"the word vectors {path} cannot be read: {error.strerror}.") from None
     if not vectors:

@@ -65,15 +65,15 @@ def _project(
 ) -> tuple[jax.Array, jax.Array]:
     """Returns the update without the radial part of scale-invariant views, and the decay factor."""
     units = tuple(i for i in range(p.ndim) if i != axis % p.ndim)  # one vector per output unit
-    decay, done, out = jnp.ones((), p.dtype), jnp.zeros((), bool), step
+    decay, is_projected, out = jnp.ones((), p.dtype), jnp.zeros((), bool), step
     for axes in (units, tuple(range(p.ndim))):  # the first view that fits decides
         size = math.prod(p.shape[i] for i in axes)
         fits = jnp.max(_cosine(g, p, axes, eps)) < delta / math.sqrt(size)
         unit = p / (_norm(p, axes) + eps)
         radial = unit * jnp.sum(unit * step, axes, keepdims=True)
-        out = jnp.where(fits & ~done, step - radial, out)
+        out = jnp.where(fits & ~is_projected, step - radial, out)
         decay = jnp.where(fits, ratio, decay)
-        done |= fits
+        is_projected |= fits
     return out, decay
 
 

@@ -166,11 +166,11 @@ class Checkpoints:
 
     def _save_error(self, cause: BaseException) -> UserError:
         """Returns the error of a failed save: folder, free space and newest checkpoint."""
-        kept = "the newest checkpoint"
+        fallback = "the newest checkpoint"
         with contextlib.suppress(OSError):  # the disk may have failed
             steps = complete_steps(self.root)
-            kept = f"checkpoint {steps[-1]}" if steps else "the beginning"
-        return write_error(self.root, cause, "a checkpoint", kept)
+            fallback = f"checkpoint {steps[-1]}" if steps else "the beginning"
+        return write_error(self.root, cause, "a checkpoint", fallback)
 
     def _best_first(self, steps: list[int]) -> list[int]:
         """Returns the steps with the metric: best first, later first among equal values."""
@@ -193,10 +193,10 @@ class Checkpoints:
     def _prune(self) -> None:
         """Removes incomplete checkpoints (or links), and all except the newest two and the best."""
         steps = complete_steps(self.root)
-        kept = {*steps[-2:], *self._best_first(steps)[:1]}
+        kept_steps = {*steps[-2:], *self._best_first(steps)[:1]}
         for path in list(self.root.iterdir()):
             step = step_of(path.name)
-            if step is None or step in kept or step > steps[-1]:
+            if step is None or step in kept_steps or step > steps[-1]:
                 continue
             with contextlib.suppress(OSError):  # the next save prunes again
                 if path.is_dir() and not path.is_symlink():

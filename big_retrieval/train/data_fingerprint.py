@@ -60,13 +60,13 @@ def fingerprints(
 def _check_rows(source: RecordSource) -> None:
     """Raises a UserError for the first source whose rows differ from the first process's rows."""
     parts = source.parts.values() if isinstance(source, MixedSource) else [source]
-    hashes = [(part, part.fingerprint) for part in parts]
+    hashes = [(source_part, source_part.fingerprint) for source_part in parts]
     firsts = [distributed.broadcast(value) for _, value in hashes]
-    for (part, value), first in zip(hashes, firsts, strict=True):
+    for (source_part, value), first in zip(hashes, firsts, strict=True):
         if value not in ("", first):
             raise UserError(
                 f"process {jax.process_index()} reads other rows of config.data than process 0, in "
-                f"the source of {part.place(0)}. Give all hosts the same files."
+                f"the source of {source_part.place(0)}. Give all hosts the same files."
             )
 
 

@@ -43,10 +43,10 @@ class Alarms:
         if jax.process_index() != 0:
             return
         now = {re.sub(r"\d[\d.,]*", "#", text): text for text in warnings}
-        self._held = {kind: self._held.get(kind, -1) + 1 for kind in now}
-        for kind, times in self._held.items():
+        self._held = {pattern: self._held.get(pattern, -1) + 1 for pattern in now}
+        for pattern, times in self._held.items():
             if times % self.REPEAT == 0:
-                log.warning(now[kind])
+                log.warning(now[pattern])
 
 
 class Metrics:
@@ -196,26 +196,26 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 def _rows_until(path: Path, last: int | None) -> tuple[list[dict[str, Any]], dict[str, int]]:
     """Returns the rows that a run from step `last` keeps, and the last step of each metric."""
-    kept, newest, seen = [], 0, dict[str, int]()
+    kept_rows, newest, seen = [], 0, dict[str, int]()
     for row in read_rows(path):
         seen |= {name: max(row["step"], seen.get(name, 0)) for name in row}
         # Rows of an earlier step after later steps are a final evaluation, which is repeated.
         if last is not None and newest <= row["step"] <= last:
-            kept.append(row)
+            kept_rows.append(row)
             newest = row["step"]
-    return kept, seen
+    return kept_rows, seen
 
 
 def curves(rows: Iterator[dict[str, Any]]) -> str:
     """Returns rows of metrics as CSV, merged by step."""
-    table: dict[int, dict[str, Any]] = {}
+    by_step: dict[int, dict[str, Any]] = {}
     for row in rows:
-        table.setdefault(row["step"], {}).update(row)
-    columns = ["step", *sorted({key for row in table.values() for key in row} - {"step"})]
+        by_step.setdefault(row["step"], {}).update(row)
+    columns = ["step", *sorted({key for row in by_step.values() for key in row} - {"step"})]
     out = io.StringIO()
     writer = csv.DictWriter(out, columns)
     writer.writeheader()
-    writer.writerows(table[step] for step in sorted(table))
+    writer.writerows(by_step[step] for step in sorted(by_step))
     return out.getvalue()
 
 
@@ -226,7 +226,7 @@ def write_results(workdir: Path, values: Mapping[str, Any]) -> None:
             write_bytes(workdir / "results.json", to_json(dict(values)))
 
 
-def table(rows: Mapping[str, Any], stream: Any = None) -> None:
+def log_table(rows: Mapping[str, Any], stream: Any = None) -> None:
     """Prints names and numbers in two columns, on the first process."""
     if jax.process_index() != 0 or not rows:
         return

@@ -73,8 +73,10 @@ def in_slices(
         return _in_groups(encode, count, params, shared, rows)
     # XLA cannot merge the two passes of a loop, so `jax.checkpoint` needs no barrier against it.
     once = jax.checkpoint(encode, prevent_cse=False)
-    out, common = jax.lax.map(lambda part: once(params, shared, part), _split(rows, count))
-    return _join(out), jax.tree.map(lambda x: jnp.mean(x, axis=0), common)
+    out, common = jax.lax.map(
+        lambda rows_slice: once(params, shared, rows_slice), _split(rows, count)
+    )
+    return _join_slices(out), jax.tree.map(lambda x: jnp.mean(x, axis=0), common)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
@@ -85,10 +87,12 @@ def _in_groups(encode: Encode[Any, Any], count: int, params: Any, shared: Any, r
 
 def _forward(encode: Encode[Any, Any], count: int, params: Any, shared: Any, rows: Any) -> Any:
     def local(params: Any, shared: Any, rows: Any) -> Any:
-        out, common = jax.lax.map(lambda part: encode(params, shared, part), _split(rows, count))
+        out, common = jax.lax.map(
+            lambda rows_slice: encode(params, shared, rows_slice), _split(rows, count)
+        )
         if jax.tree.leaves(common):
             raise ValueError("encode returns common arrays. Set has_common=True.")
-        return _join(out), common
+        return _join_slices(out), common
 
     run = _on_groups(local, (P(), P(), P(GROUPS)), (P(GROUPS), P()))
     return run(params, shared, rows), (params, shared, rows)
@@ -99,12 +103,12 @@ def _backward(encode: Encode[Any, Any], count: int, saved: Any, grads: Any) -> A
 
     def local(params: Any, shared: Any, rows: Any, grads: list[jax.Array]) -> Any:
         def add(total: Any, piece: tuple[Any, list[jax.Array]]) -> tuple[Any, list[jax.Array]]:
-            part, grads = piece
+            rows_slice, grads = piece
 
             def floats_of(params: Any, values: list[jax.Array]) -> list[jax.Array]:
-                return _floats(encode(params, shared, _with_floats(part, values)))
+                return _floats(encode(params, shared, _with_floats(rows_slice, values)))
 
-            pullback = jax.vjp(floats_of, params, _floats(part))[1]
+            pullback = jax.vjp(floats_of, params, _floats(rows_slice))[1]
             by_params, by_rows = pullback(grads)
             return jax.tree.map(lambda x, y: x + y.astype(x.dtype), total, by_params), by_rows
 
@@ -112,7 +116,7 @@ def _backward(encode: Encode[Any, Any], count: int, saved: Any, grads: Any) -> A
         pieces = _split(rows, count), _split(grads, count)
         # The last slice first, as in the derivative of a loop.
         total, by_rows = jax.lax.scan(add, zeros, pieces, reverse=True)
-        return jax.lax.psum(total, GROUPS), _join(by_rows)
+        return jax.lax.psum(total, GROUPS), _join_slices(by_rows)
 
     run = _on_groups(local, (P(), P(), P(GROUPS), P(GROUPS)), (P(), P(GROUPS)))
     total, by_rows = run(*saved, _floats(grads))
@@ -171,7 +175,7 @@ def _split(tree: Any, count: int) -> Any:
     return jax.tree.map(split, tree)
 
 
-def _join(tree: Any) -> Any:
+def _join_slices(tree: Any) -> Any:
     """Reshapes [slices, microbatch, ...] to [B, ...]."""
     groups = _row_groups()
 

@@ -40,7 +40,7 @@ def _repeat_step(run: TrainingRun, state: TrainState, step: int) -> dict[str, An
             state.params, batch, key, state.batch_stats, state.step, state.multipliers
         )
         norms = [
-            {name: optax.tree.norm(part) for name, part in _by_module(tree).items()}
+            {name: optax.tree.norm(subtree) for name, subtree in _by_module(tree).items()}
             for tree in (state.params, grads)
         ]
         return loss, *norms

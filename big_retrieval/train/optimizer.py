@@ -85,8 +85,8 @@ class Updates:
         """Returns the state: an optax state for each partition."""
         flat = names_of(params)
         return {
-            key: part.tx.init(tree_of({name: flat[name] for name in part.names}))
-            for key, part in self.partitions.items()
+            key: partition.tx.init(tree_of({name: flat[name] for name in partition.names}))
+            for key, partition in self.partitions.items()
         }
 
     def trained(self, phase: int) -> frozenset[str]:
@@ -116,11 +116,11 @@ class Updates:
             if trained - self.clipped:
                 metrics["clipped_grad_norm"] = optax.tree.norm(tree_of(clipped))
         new, states = {}, dict(state)
-        for key, part in self.partitions.items():
-            if phase not in part.phases:
+        for key, partition in self.partitions.items():
+            if phase not in partition.phases:
                 continue
-            clean, old = ({n: tree[n] for n in part.names} for tree in (flat, weights))
-            updates, states[key] = part.tx.update(tree_of(clean), state[key], tree_of(old))
+            clean, old = ({n: tree[n] for n in partition.names} for tree in (flat, weights))
+            updates, states[key] = partition.tx.update(tree_of(clean), state[key], tree_of(old))
             for name, update in names_of(updates).items():
                 rate = rates.get(self.owner[name], rates[""])
                 # Rounded as optax's scale_by_schedule and apply_updates round.

@@ -77,9 +77,9 @@ def _check_config(saved: Any, config: Config, folder: Path, remedy: str) -> None
 def _free(key: str, config: Config) -> bool:
     """Returns True if a resumed run may change a key."""
     by_slice = any(
-        in_mode(part, phase.batch_stats).by_slice
+        in_mode(config_part, phase.batch_stats).by_slice
         for phase in (Phase(), *config.optimizer.phases.values())
-        for part in config.towers_and_heads().values()
+        for config_part in config.towers_and_heads().values()
     )
     if by_slice and key == "config.microbatch":  # the slices determine the batch statistics
         return False

@@ -63,9 +63,9 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
     assert reading.damage is not None
     tokenizer = _open_tokenizer(config, source, workdir)
     readers = data.make_readers(config, tokenizer, source)
-    for name, part in config.fields.items():
-        if part.generated:
-            column = part.column and f" if a record has no column {part.column!r}"
+    for name, spec in config.fields.items():
+        if spec.generated:
+            column = spec.column and f" if a record has no column {spec.column!r}"
             log.info(f"config.fields.{name}: random values{column} (generated=True)")
     labels, negatives = data.make_labels(config), data.make_negatives(config)
     try_record(source, readers, labels, negatives)
@@ -100,8 +100,8 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
     evaluators = evals.make_evaluators(config, eval_sources, readers, encoder, reading)
     if evaluators:
         log.info("checking the evaluators' data ...")
-    for part, context in evaluators.values():
-        part.check_data(context)
+    for evaluator, context in evaluators.values():
+        evaluator.check_data(context)
     return TrainingRun(
         workdir=workdir,
         parts=parts,

@@ -103,10 +103,10 @@ def _encode(
     count: int,
     params: Any,
     shared: tuple[jax.Array, Any],
-    part: tuple[Any, Any, jax.Array],
+    inputs: tuple[Any, Any, jax.Array],
 ) -> tuple[Reps, Any]:
-    """Returns embeddings of `part` with the outputs of modules, and updated running averages."""
-    (key, batch_stats), (fields, negatives, rows) = shared, part
+    """Returns embeddings of `inputs` with the outputs of modules, and updated running averages."""
+    (key, batch_stats), (fields, negatives, rows) = shared, inputs
     stats, of_losses = of_model(batch_stats), batch_stats.get("losses", {})
     apply = functools.partial(_apply, key, model, of_model(params), stats)
     reps, moved = apply(fields, rows=rows)
@@ -166,7 +166,7 @@ def make_step(
     steps. The loop raises at the next logged step.
     """
     settings, total_steps = updates.spans[phase].phase, updates.timeline.total_steps
-    prefixes = tuple(f"{part.prefix(name)}/" for name, part in config.evals.items())
+    prefixes = tuple(f"{evaluator.prefix(name)}/" for name, evaluator in config.evals.items())
     loss_fn = make_loss(model_in_phase(model, settings), objective, config.microbatch)
 
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, jax.Array]]:
@@ -218,9 +218,9 @@ def _check_metrics(loss: Any, metrics: Mapping[str, Any], prefixes: tuple[str, .
 def _guard(old: TrainState, new: TrainState, finite: jax.Array) -> TrainState:
     """Returns the new state if all steps were finite, else the old state with the step marked."""
     good = finite & (old.first_bad_step < 0)
-    kept = jax.tree.map(lambda n, o: jnp.where(good, n, o), new, old)
+    guarded = jax.tree.map(lambda n, o: jnp.where(good, n, o), new, old)
     mark = jnp.where(finite | (old.first_bad_step >= 0), old.first_bad_step, old.step + 1)
-    return kept.replace(first_bad_step=mark)
+    return guarded.replace(first_bad_step=mark)
 
 
 def compiler_options(mesh: Mesh) -> dict[str, str | bool]:

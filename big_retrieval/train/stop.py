@@ -25,18 +25,18 @@ class StopSignal:
     def _listen(self) -> None:
         # jax.distributed handles SIGTERM: it stops all processes at one step.
         handled = [signal.SIGINT] if _distributed() else [signal.SIGINT, signal.SIGTERM]
-        for number in handled:
-            self._before[number] = signal.signal(number, self._handle)
+        for signal_number in handled:
+            self._before[signal_number] = signal.signal(signal_number, self._handle)
 
     def __exit__(self, *exc: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        for signal_number, handler in self._before.items():
+            signal.signal(signal_number, handler)
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self._asked and number == signal.SIGINT:
+    def _handle(self, signal_number: int, frame: FrameType | None) -> None:
+        if self._asked and signal_number == signal.SIGINT:
             raise KeyboardInterrupt
         self._asked = True
-        if number == signal.SIGINT and _distributed():
+        if signal_number == signal.SIGINT and _distributed():
             signal.raise_signal(signal.SIGTERM)  # jax.distributed notifies all processes
 
     def requested(self, step: int) -> bool:

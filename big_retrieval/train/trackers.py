@@ -156,8 +156,8 @@ class _WandbRun:
         self._tracked, self._finished = run, False
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
-        if numbers := self._tracked.new_numbers(step, values):
-            self._run.log(numbers, step=step)
+        if new_values := self._tracked.new_numbers(step, values):
+            self._run.log(new_values, step=step)
 
     def finish(self, results: Mapping[str, Any]) -> None:
         self._run.summary.update(dict(results))

@@ -73,13 +73,13 @@ class TrackedRun:
 
         A resumed run repeats the steps since its last checkpoint.
         """
-        numbers = {
+        new_values = {
             name: value
             for name, value in values.items()
             if is_number(value) and step > self._seen.get(name, -1)
         }
-        self._seen |= dict.fromkeys(numbers, step)
-        return numbers
+        self._seen |= dict.fromkeys(new_values, step)
+        return new_values
 
     def never_written(self, values: Mapping[str, Any]) -> dict[str, float]:
         """Returns the numbers whose names are not in any row."""
