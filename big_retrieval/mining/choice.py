@@ -18,14 +18,14 @@ class QueryResults:
 
     Attributes:
       documents: documents [n], best first.
-      right: relevant documents of this query and of other queries with its text.
-      best_right: best score of a relevant document; NaN if unknown.
+      positives: relevant documents of this query and of other queries with its text.
+      best_positive: best score of a relevant document; NaN if unknown.
     """
 
     documents: Sequence[int]
     scores: Sequence[float]
-    right: Collection[int]
-    best_right: float
+    positives: Collection[int]
+    best_positive: float
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Chosen:
     rank: int
 
 
-def choose(
+def choose_negatives(
     results: QueryResults,
     options: MiningOptions,
     text_of: Callable[[int], str],
@@ -56,18 +56,18 @@ def choose(
       dropped: counts the documents left out, by reason.
       itself: returns True if a document is the query.
     """
-    limit = ceiling(results.best_right, options)
-    keys = {_key(text_of(document)) for document in results.right}
+    limit = ceiling(results.best_positive, options)
+    keys = {_key(text_of(document)) for document in results.positives}
     answer_words = [words_of(answer) for answer in answers]
-    chosen: list[Chosen] = []
+    negatives: list[Chosen] = []
     candidates = 0  # number of candidates so far, for `skip`
     for rank, (document, score) in enumerate(
         zip(results.documents, results.scores, strict=True), 1
     ):
-        if options.count and len(chosen) == options.count:
+        if options.count and len(negatives) == options.count:
             break
-        if document in results.right or itself(document):
-            dropped["right" if document in results.right else "the query itself"] += 1
+        if document in results.positives or itself(document):
+            dropped["right" if document in results.positives else "the query itself"] += 1
             continue
         candidates += 1
         text = text_of(document)
@@ -82,17 +82,17 @@ def choose(
             dropped[reason] += 1
             continue
         keys.add(_key(text))
-        chosen.append(Chosen(document, score, rank))
-    return chosen
+        negatives.append(Chosen(document, score, rank))
+    return negatives
 
 
-def ceiling(right: float, options: MiningOptions) -> float:
-    """Returns the highest score of a negative, infinite without a limit or if `right` is NaN."""
+def ceiling(best: float, options: MiningOptions) -> float:
+    """Returns the highest score of a negative, infinite without a limit or score of a positive."""
     limits = [np.inf]
-    if not np.isnan(right):
-        limits += [right - options.margin] if options.margin is not None else []
-        # For a negative score (a distance), `share` must also lower the limit: use |right|.
-        limits += [right - (1 - options.share) * abs(right)] if options.share is not None else []
+    if not np.isnan(best):
+        limits += [best - options.margin] if options.margin is not None else []
+        # For a negative score (a distance), `share` must also lower the limit: use |best|.
+        limits += [best - (1 - options.share) * abs(best)] if options.share is not None else []
     return float(min(limits))
 
 

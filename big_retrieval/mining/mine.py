@@ -14,7 +14,7 @@ import numpy as np
 from big_retrieval.config import Config, schema
 from big_retrieval.data.formats.tables import digest_of
 from big_retrieval.io.resumable_file import AppendedFile
-from big_retrieval.mining.choice import MiningOptions, QueryResults, choose
+from big_retrieval.mining.choice import MiningOptions, QueryResults, choose_negatives
 from big_retrieval.mining.searchers import CandidateSearcher
 from big_retrieval.mining.task import Task
 from big_retrieval.runtime import locks
@@ -38,7 +38,7 @@ def mine(
     Args:
       depth: number of documents to search for each query.
     """
-    queries = np.array([n for n, right in enumerate(task.right) if right], np.int64)
+    queries = np.array([n for n, positives in enumerate(task.positives) if positives], np.int64)
     log.info(f"{count_of(len(queries), 'query')}, {count_of(len(task.documents), 'document')}")
     settings = {
         "searcher": searcher.fingerprint,
@@ -55,17 +55,17 @@ def mine(
             log.info(f"resuming after the {count_of(finished, 'query')} in {out}.partial")
         with progress_bar("queries", len(queries) - finished) as progress:
             for start in range(finished, len(queries), QUERIES):
-                part = queries[start : start + QUERIES]
-                rows = [*_rows(task, searcher, part, options, depth, dropped)]
+                block = queries[start : start + QUERIES]
+                rows = [*_rows(task, searcher, block, options, depth, dropped)]
                 counts.update(len(row["hard_negative_ctxs"]) for row in rows)
                 locks.check()
                 lines = [(json.dumps(row, ensure_ascii=False) + "\n").encode() for row in rows]
-                state = {"queries": start + len(part), "counts": counts, "dropped": dropped}
+                state = {"queries": start + len(block), "counts": counts, "dropped": dropped}
                 file.add(lines, state)
-                progress.update(len(part))
+                progress.update(len(block))
         locks.check()
         file.finish()
-    total = sum(number * times for number, times in counts.items())
+    total = sum(count * times for count, times in counts.items())
     mean = total / max(1, counts.total())
     without = count_of(counts[0], "query")
     log.info(f"{count_of(total, 'negative')}, {mean:.1f} a query; {without} without negatives")
@@ -95,7 +95,7 @@ def _rows(
     dropped: Counter[str],
 ) -> Iterator[dict[str, Any]]:
     """Yields the rows of queries in DPR's form; counts skipped queries and documents by reason."""
-    documents, scores, best_right = searcher.search(queries, min(depth, len(task.documents)))
+    documents, scores, best_positive = searcher.search(queries, min(depth, len(task.documents)))
     for row, query in enumerate(queries.tolist()):
         question, answers = task.question(query), task.answers(query)
         if not question:
@@ -105,19 +105,19 @@ def _rows(
         results = QueryResults(
             documents[row][is_present].tolist(),
             scores[row][is_present].tolist(),
-            task.right_of_text[query],
-            float(best_right[row]),
+            task.positives_of_text[query],
+            float(best_positive[row]),
         )
         itself = functools.partial(task.itself, query)
-        chosen = choose(results, options, task.whole_text, answers, dropped, itself)
+        negatives = choose_negatives(results, options, task.whole_text, answers, dropped, itself)
         yield {
             "question": question,
             "answers": list(answers),
-            "positive_ctxs": [_passage(task, document) for document in task.right[query]],
+            "positive_ctxs": [_passage(task, document) for document in task.positives[query]],
             "negative_ctxs": [],
             "hard_negative_ctxs": [
                 {**_passage(task, hit.document), "score": round(hit.score, 6), "rank": hit.rank}
-                for hit in chosen
+                for hit in negatives
             ],
         }
 
@@ -134,5 +134,5 @@ def data_fingerprints(task: Task) -> dict[str, str]:
     return {
         "queries": task.queries.fingerprint or digest_of(map(task.question, queries)),
         "documents": task.documents.fingerprint or digest_of(map(task.text, documents)),
-        "right": digest_of(map(list, task.right)),
+        "right": digest_of(map(list, task.positives)),
     }

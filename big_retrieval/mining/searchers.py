@@ -57,8 +57,8 @@ class WordSearcher:
 
     def search(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         texts = side_texts(self._task.queries, self._columns["query"], queries)
-        right = [self._task.right[query] for query in queries.tolist()]
-        return self._index.search(texts, depth, right)
+        positives = [self._task.positives[query] for query in queries.tolist()]
+        return self._index.search(texts, depth, positives)
 
 
 class ModelSearcher:
@@ -100,15 +100,15 @@ class ModelSearcher:
         is_hit = self._has_query[queries][:, None]  # [q, 1]
         if scipy.sparse.issparse(self._queries):
             is_hit = is_hit & (scores > 0)  # documents that share a word with the query
-        return np.where(is_hit, self._present[hits], -1), scores, self._right(queries)
+        return np.where(is_hit, self._present[hits], -1), scores, self._best_positive(queries)
 
-    def _right(self, queries: np.ndarray) -> np.ndarray:
+    def _best_positive(self, queries: np.ndarray) -> np.ndarray:
         """Returns the best score of the relevant documents of queries [q]."""
         pairs = np.array(
             [
                 (row, document)
                 for row, query in enumerate(queries.tolist())
-                for document in self._task.right[query]
+                for document in self._task.positives[query]
                 if self._has_document[document]
             ],
             np.int64,

@@ -132,11 +132,11 @@ def _settings(
     model: "TrainedModel", field: str, texts: Sequence[Text], sha256: str
 ) -> dict[str, Any]:
     """Returns the values that must be equal to continue a file."""
-    config, part = model.config, model.config.fields[field]
+    config, field_config = model.config, model.config.fields[field]
     return {
         "parameters": sha256,
-        "field": schema.to_plain(part),
-        "tower": schema.to_plain(config.towers[part.tower]),
+        "field": schema.to_plain(field_config),
+        "tower": schema.to_plain(config.towers[field_config.tower]),
         "topology": schema.to_plain(config.topology),
         "tokenizer": hashlib.sha256(model.tokenizer.to_json().encode()).hexdigest(),
         "batch_size": model.encoder.batch_size,

@@ -38,14 +38,14 @@ class Task:
     """Queries and documents, by index.
 
     Attributes:
-      right: relevant documents of each query, best first.
+      positives: relevant documents of each query, best first.
       query, document: readers of the texts of each side.
       judged: True if a query and a document with one id are the same, as in BEIR's ArguAna.
     """
 
     queries: RecordSource
     documents: RecordSource
-    right: Sequence[Sequence[int]]
+    positives: Sequence[Sequence[int]]
     query: FieldReader
     document: FieldReader
     judged: bool = False
@@ -71,7 +71,7 @@ class Task:
 
     def answers(self, query: int) -> tuple[str, ...]:
         """Returns the known answers to a query."""
-        return _answers(self.queries, query)
+        return _answers_of(self.queries, query)
 
     def document_id(self, document: int) -> str:
         """Returns the id of a document."""
@@ -87,13 +87,13 @@ class Task:
         return question in keys
 
     @cached_property
-    def right_of_text(self) -> Sequence[AnyOf[int]]:
+    def positives_of_text(self) -> Sequence[AnyOf[int]]:
         """Relevant documents of each query and of all other queries with its text."""
         by_text: defaultdict[str, set[int]] = defaultdict(set)
         keys = []
-        for query, right in enumerate(self.right):
+        for query, positives in enumerate(self.positives):
             keys.append(normalize_text(self.question(query), ignore_case=True))
-            by_text[keys[-1]].update(right)
+            by_text[keys[-1]].update(positives)
         return [by_text[key] for key in keys]
 
 
@@ -143,14 +143,14 @@ def make_task(config: Config, data: Source, tokenizer: Any, documents: str | Non
 def judged_task(source: GradedPairs, query: FieldReader, document: FieldReader) -> Task:
     """Returns the task of judged pairs: documents with a score above 0 are relevant."""
     count = len(source.queries)
-    right: list[Sequence[int]] = []
-    for numbers in source.qrels.blocks(np.arange(count)):
-        documents, scores = source.qrels.for_queries(numbers)  # [q, J] each
-        right += [
+    positives: list[Sequence[int]] = []
+    for indices in source.qrels.blocks(np.arange(count)):
+        documents, scores = source.qrels.for_queries(indices)  # [q, J] each
+        positives += [
             row[(relevance > 0) & (row >= 0)].tolist()
             for row, relevance in zip(documents, scores, strict=True)
         ]
-    return Task(source.queries, source.documents, right, query, document, judged=True)
+    return Task(source.queries, source.documents, positives, query, document, judged=True)
 
 
 def pairs_task(
@@ -180,7 +180,7 @@ def pairs_task(
             document,
             [{document.field.column: x} | ({column: title} if column else {}) for title, x in new],
         ),
-        [[rows[text] for text in right] for right in pairs.right],
+        [[rows[text] for text in positives] for positives in pairs.positives],
         query,
         document,
     )
@@ -191,14 +191,14 @@ class _DistinctTexts:
 
     Attributes:
       queries: rows with text, answers and id.
-      right: relevant documents of each query, as indices in `texts`.
+      positives: relevant documents of each query, as indices in `texts`.
       texts: title and text of every document.
     """
 
     def __init__(self, query: FieldReader, document: FieldReader):
         self._query, self._document = query, document
         self.queries: list[dict[str, Any]] = []
-        self.right: list[dict[int, None]] = []
+        self.positives: list[dict[int, None]] = []
         self.texts: list[tuple[str, str]] = []
         self._text_indices: dict[Hashable, int] = {}
         self._query_indices: dict[str, int] = {}
@@ -215,11 +215,11 @@ class _DistinctTexts:
         if query == len(self.queries):
             row = {self._query.field.column: question, ANSWERS: [], "id": str(query)}
             self.queries.append(row)
-            self.right.append({})
+            self.positives.append({})
         answers = self.queries[query][ANSWERS]
-        answers += [answer for answer in _answers(source, index) if answer not in answers]
+        answers += [answer for answer in _answers_of(source, index) if answer not in answers]
         pairs = [("", text) if isinstance(text, str) else text for text in texts]
-        self.right[query] |= dict.fromkeys(map(self._index_of, pairs))
+        self.positives[query] |= dict.fromkeys(map(self._index_of, pairs))
         for item in negatives:
             self._index_of((item.title if self._document.field.title else "", item.text))
 
@@ -251,7 +251,7 @@ def as_one(text: Text) -> str:
     return text if isinstance(text, str) else " ".join(filter(None, text))
 
 
-def _answers(source: RecordSource, index: int) -> tuple[str, ...]:
+def _answers_of(source: RecordSource, index: int) -> tuple[str, ...]:
     value = _value_or_none(source, index, ANSWERS)
     answers = [] if is_absent(value) else [value] if isinstance(value, str) else list(value)
     return tuple(map(str, answers))

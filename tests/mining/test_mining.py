@@ -25,7 +25,7 @@ from big_retrieval.mining.choice import (
     MiningOptions,
     QueryResults,
     ceiling,
-    choose,
+    choose_negatives,
     has_answer,
     words_of,
 )
@@ -47,13 +47,15 @@ def choose_from(
     options: MiningOptions, answers: tuple[str, ...] = (), itself: Any = (), **changes: Any
 ) -> tuple[list[Chosen], Counter[str]]:
     """Returns the choice and the counted reasons; 1 is relevant, 9 has its text, 7 that of 3."""
-    keys: dict[str, Any] = {"right": {1}, "best_right": 9.0, **changes}
+    keys: dict[str, Any] = {"positives": {1}, "best_positive": 9.0, **changes}
     results = QueryResults(
         documents=[5, 1, 3, 7, 8, 9, 2, 4, 6], scores=[10.0, 9, 8, 7, 6, 5, 4, 3, 2], **keys
     )
     dropped: Counter[str] = Counter()
     text_of = TEXTS.__getitem__
-    return choose(results, options, text_of, answers, dropped, lambda n: n in itself), dropped
+    return choose_negatives(
+        results, options, text_of, answers, dropped, lambda n: n in itself
+    ), dropped
 
 
 def documents(options: MiningOptions, answers: tuple[str, ...] = (), **changes: Any) -> list[int]:
@@ -71,8 +73,8 @@ def documents(options: MiningOptions, answers: tuple[str, ...] = (), **changes: 
         ({"margin": 3.0}, {}, [8, 2, 4, 6]),
         ({"share": 0.5}, {}, [2, 4, 6]),
         ({"share": 0.5, "margin": 6.0}, {}, [4, 6]),
-        ({"margin": 0.0}, {"best_right": NAN}, [5, 3, 8, 2, 4, 6]),
-        ({"margin": 0.0}, {"right": set(), "best_right": NAN}, [5, 1, 3, 8, 2, 4, 6]),
+        ({"margin": 0.0}, {"best_positive": NAN}, [5, 3, 8, 2, 4, 6]),
+        ({"margin": 0.0}, {"positives": set(), "best_positive": NAN}, [5, 1, 3, 8, 2, 4, 6]),
     ],
 )
 def test_choose_leaves_documents_out(options: Any, keys: Any, expected: list[int]) -> None:
@@ -295,12 +297,12 @@ def test_pairs_task_adds_documents_to_a_collection(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert [task.question(n) for n in range(len(task.queries))] == ["a", "b"]
     assert [task.answers(n) for n in (0, 1)] == [("one", "x", "three"), ("own", "x")]
-    assert [[texts[d][1] for d in right] for right in task.right] == [
+    assert [[texts[d][1] for d in right] for right in task.positives] == [
         ["one", "three"], ["own", "two"],
     ]  # fmt: skip
     assert [task.document_id(d) for d in (2, 3)] == ["p3", "own-0"]
     alone = pairs_task(source, QUERY, DOCUMENT)
-    assert [alone.text(d)[1] for d in alone.right[1]] == ["own", "two"]
+    assert [alone.text(d)[1] for d in alone.positives[1]] == ["own", "two"]
     assert len(alone.documents) == 5
 
 
