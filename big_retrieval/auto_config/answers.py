@@ -7,7 +7,7 @@ from big_retrieval.auto_config.tasks import (
     data_section,
     entry,
     literal,
-    published,
+    pretrained_config,
     run_section,
 )
 
@@ -19,7 +19,7 @@ def answers_config(task: TrainingTask, machine: Machine) -> list[str]:
     roles = task.roles
     query = task.length(roles["query"], 32 if machine.is_small else 64)
     answer = task.length(roles["document"], 64 if machine.is_small else 256)
-    run, model, head = (_random if task.init is None else _published)(task, machine)
+    run, model, head = (_random if task.init is None else _published_sections)(task, machine)
     title = f"\n    title={literal(roles['title'])}," if roles["title"] else ""
     model += f"""
 c.fields.query = recipe.entry(
@@ -66,13 +66,13 @@ def _random(task: TrainingTask, machine: Machine) -> tuple[str, str, str]:
         task, machine, batch=64 if machine.is_small else machine.batch, epochs=20,
         steps=(200, 1500), lr=1e-3, weight_decay=0.05, best_metric=_best(task),
     )  # fmt: skip
-    why = (
+    reason = (
         f"From random weights, as this machine has no published ones ({machine}): --init=FOLDER of "
         "a sentence-transformers model gives far better results."
     )
     model = f"""
 # Model
-{comment(why)}
+{comment(reason)}
 c.towers.text = recipe.entry(
     config.Bert(),
     width={width},
@@ -85,13 +85,13 @@ c.towers.text = recipe.entry(
     return run, model, f"config.Projection(dim={width})"
 
 
-def _published(task: TrainingTask, machine: Machine) -> tuple[str, str, str]:
-    weights = published(str(task.init), ("text",))
+def _published_sections(task: TrainingTask, machine: Machine) -> tuple[str, str, str]:
+    weights = pretrained_config(str(task.init), ("text",))
     head = next(field.head for field in weights.fields.values() if field.tower == "text")
-    most = 150 * max(1, machine.cores // 2) if machine.is_small else 20_000
+    max_steps = 150 * max(1, machine.cores // 2) if machine.is_small else 20_000
     run = run_section(
         task, machine, batch=32 if machine.is_small else machine.batch // 4, epochs=3,
-        steps=(50, most), lr=2e-5, weight_decay=0.01, warmup=10, best_metric=_best(task),
+        steps=(50, max_steps), lr=2e-5, weight_decay=0.01, warmup=10, best_metric=_best(task),
     )  # fmt: skip
     has_head = getattr(head, "dim", None) is not None
     model = f"""

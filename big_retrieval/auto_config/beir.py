@@ -69,12 +69,14 @@ def beir_task(data: str, folder: Path) -> TrainingTask | None:
             if len(documents) > RANKED[machine.here().is_small]:
                 limited, _ = judgments(name, 1.0)
                 sources[name] = _ranked(ranked, documents, folder, name, limited)
-    words = {"query": _words(queries), "text": _words(documents)}
+    word_counts = {"query": _words(queries), "text": _words(documents)}
     title = "title" if has_titles(root) else ""
     columns = {"query": "query", "document": "text", "title": title}
     messages = ["queries.jsonl has the queries, corpus.jsonl the documents, qrels the judgments"]
     records = len(sources["train"].build())
-    return TrainingTask(Roles("answers", columns, messages), RecordSample(words), sources, records)
+    return TrainingTask(
+        Roles("answers", columns, messages), RecordSample(word_counts), sources, records
+    )
 
 
 def _words(table: Table) -> list[int]:
@@ -122,13 +124,13 @@ def _ranked(
     if len(documents) <= limit:
         return pairs
     judged = {document for scores in judgments.values() for document in scores}
-    others = set(evenly_spaced(len(documents), max(0, limit - len(judged))).tolist())
+    sampled = set(evenly_spaced(len(documents), max(0, limit - len(judged))).tolist())
     out, ranked = folder / f"{name}_corpus.jsonl", 0
     with out.open("w", encoding="utf-8", errors="replace") as file:
         for index in range(len(documents)):
             with contextlib.suppress(Damaged):
                 row = documents.row(index)
-                if index in others or str(row.get("_id")) in judged:
+                if index in sampled or str(row.get("_id")) in judged:
                     file.write(json.dumps(row, ensure_ascii=False) + "\n")
                     ranked += 1
     log.info(

@@ -9,7 +9,7 @@ from big_retrieval.auto_config.tasks import (
     data_section,
     entry,
     literal,
-    published,
+    pretrained_config,
     run_section,
 )
 from big_retrieval.config import Config
@@ -24,9 +24,9 @@ def captions_config(task: TrainingTask, machine: Machine) -> list[str]:
         length = task.length(column, 48 if machine.is_small else 77)
         run, model = (_small if machine.is_small else _large)(task, machine, length)
     else:
-        weights = published(str(task.init), ("image", "text"))
+        weights = pretrained_config(str(task.init), ("image", "text"))
         length = getattr(weights.fields["text"], "length", 0)
-        run, model = _published(task, machine, weights)
+        run, model = _published_sections(task, machine, weights)
     evaluators = {x: "recipe.entry(config.Retrieval())" for x in task.sources if x != "train"}
     return [run, model, data_section(task, evaluators, [task.cut("text", column, length)])]
 
@@ -73,7 +73,7 @@ c.tokenizer.vocab_size = 16384  # learned from the captions
     return run, model
 
 
-def _published(task: TrainingTask, machine: Machine, weights: Config) -> tuple[str, str]:
+def _published_sections(task: TrainingTask, machine: Machine, weights: Config) -> tuple[str, str]:
     run = run_section(
         task, machine, batch=32 if machine.is_small else machine.batch // 2, epochs=3,
         steps=(50, 150 if machine.is_small else 10_000), lr=1e-5, weight_decay=0.1, warmup=10,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from big_retrieval.auto_config.columns import CLICKS, RANKS, Roles, plain
+from big_retrieval.auto_config.columns import CLICKS, RANKS, Roles, normalize_name
 from big_retrieval.auto_config.find import DataSplit
 from big_retrieval.auto_config.machine import Machine
 from big_retrieval.auto_config.tasks import (
@@ -70,7 +70,7 @@ def graded_pairs(split: DataSplit, roles: Roles, images: str) -> Graded:
             f"{split.path}: judged pairs need one name per split in their column of splits, and "
             "readable rows. Correct the file."
         )
-    score = plain(roles["score"])
+    score = normalize_name(roles["score"])
     return Graded(
         path=split.path,
         where=split.where,

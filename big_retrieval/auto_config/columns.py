@@ -55,7 +55,7 @@ class Roles:
         return self.columns.get(role, "")
 
 
-def plain(name: str) -> str:
+def normalize_name(name: str) -> str:
     """Returns the name of a column in lower case with underscores, without a prefix `json:`."""
     return re.sub(r"[^a-z0-9]+", "_", name.removeprefix("json:").lower()).strip("_")
 
@@ -99,7 +99,9 @@ class ColumnChooser:
         """Returns True for judged pairs: a score column, and queries that repeat."""
         if self._flags["score"] is not None:
             return bool(self._flags["score"])
-        queries = [x for x in self._candidates("query") if plain(x) not in ("title", "prompt")]
+        queries = [
+            x for x in self._candidates("query") if normalize_name(x) not in ("title", "prompt")
+        ]
         if self._flags["text"] or not queries or not self._candidates("score"):
             return False
         query, values = queries[0], []
@@ -123,7 +125,7 @@ class ColumnChooser:
         for role, name in columns.items():
             if not name and (kind == "captions" or role not in optional):
                 raise self._missing(role)
-        negative = next((x for x in self._columns if NEGATIVE.fullmatch(plain(x))), "")
+        negative = next((x for x in self._columns if NEGATIVE.fullmatch(normalize_name(x))), "")
         if kind == "captions" and negative:
             self._messages.append(f"column {negative!r} is not used: other captions are negatives")
         if kind == "answers":
@@ -136,7 +138,9 @@ class ColumnChooser:
         return Roles(kind, columns, self._messages)
 
     def _check_judgments(self, document: str) -> None:
-        name = next((x for x in self._columns if plain(x) in JUDGMENTS and x != document), "")
+        name = next(
+            (x for x in self._columns if normalize_name(x) in JUDGMENTS and x != document), ""
+        )
         if name and self._flags["score"] is None:
             raise UserError(
                 f"{self._data}: column {name!r} may say which pairs belong together. "
@@ -151,7 +155,7 @@ class ColumnChooser:
         free = [x for x in self._columns if x not in named]
         if (name := (self._preferred or {}).get(role)) in free:
             return [name]
-        by_name = {plain(name): name for name in reversed(free)}
+        by_name = {normalize_name(name): name for name in reversed(free)}
         return [by_name[name] for name in NAMES[role] if name in by_name]
 
     def _choose(self, role: str, taken: Collection[str]) -> str:
@@ -160,9 +164,11 @@ class ColumnChooser:
         names = [x for x in self._candidates(role) if named or x not in taken]
         if names:
             reason = f"by --{role}" if named else "by its name"
-            others = f"; --{role} chooses another: {', '.join(names[1:])}" if names[1:] else ""
+            alternatives = (
+                f"; --{role} chooses another: {', '.join(names[1:])}" if names[1:] else ""
+            )
             label = role.replace("_", " ")
-            self._messages.append(f"column {names[0]!r} is the {label} ({reason}{others})")
+            self._messages.append(f"column {names[0]!r} is the {label} ({reason}{alternatives})")
         return names[0] if names else ""
 
     def _missing(self, role: str) -> UserError:

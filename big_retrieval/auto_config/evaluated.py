@@ -67,16 +67,16 @@ def _paired(config: Config, name: str, records: SplitRecords, folder: Path) -> C
     source, _ = records.chosen(NAME, np.array(keys.rows, np.int64), keys, folder.absolute())
     changed, roles = {}, records.roles
     for side in SIDES:
-        field_name, *others = config.side(side)
-        if others:
-            log.info(f"{side}: uses {field_name}, without {', '.join(others)}")
+        field_name, *unused_fields = config.side(side)
+        if unused_fields:
+            log.info(f"{side}: uses {field_name}, without {', '.join(unused_fields)}")
         field: Any = config.fields[field_name]
         column = IMAGE if field.modality == "image" else TEXT
         column = column if roles.kind == "captions" else roles[side]
         changed[field_name] = _reading(field, column, columns_of(records.source.table))
     query, document = changed
-    part = Retrieval(data=source, query=query, document=document)
-    return replace(config, fields={**config.fields, **changed}, evals={NAME: part})
+    evaluator = Retrieval(data=source, query=query, document=document)
+    return replace(config, fields={**config.fields, **changed}, evals={NAME: evaluator})
 
 
 def _kind(fields: dict[str, Any]) -> str:
@@ -120,8 +120,8 @@ def _ranked(config: Config, split: DataSplit, roles: Roles, flags: DataFlags) ->
                     f"Name it: {missing}=COLUMN."
                 )
     source = graded_pairs(split, roles, flags.images or "")
-    part = Ranking(data=replace(source, text=tuple(dict.fromkeys(texts))))
-    return replace(config, fields={**config.fields, **changed}, evals={NAME: part})
+    evaluator = Ranking(data=replace(source, text=tuple(dict.fromkeys(texts))))
+    return replace(config, fields={**config.fields, **changed}, evals={NAME: evaluator})
 
 
 def _reading(field: Any, column: str, columns: list[str]) -> Any:

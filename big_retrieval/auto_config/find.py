@@ -91,15 +91,15 @@ def find(data: str, images: str, scratch: Path, leave_out: Path | None = None) -
     folder = files[0] if is_folder else Path(os.path.commonpath({x.parent for x in files}))
     files = walk(folder, leave_out) if is_folder else files
     pictures = {file.stem for file in files if file.suffix.lower() in IMAGES}
-    others = [file for file in files if file.stem not in pictures]
-    for file in others:
+    unpaired = [file for file in files if file.stem not in pictures]
+    for file in unpaired:
         if layouts.has_layout(file, layouts.KARPATHY):
             splits = {}
             for name, source in layouts.karpathy_sources(file, images).items():
                 built: Any = source.build()
                 splits[name] = DataSplit(str(file), built.table, source=source)
             return FoundData("a Karpathy split file", splits)
-    coco = [file for file in others if layouts.has_layout(file, layouts.COCO)]
+    coco = [file for file in unpaired if layouts.has_layout(file, layouts.COCO)]
     if coco:
         written = [scratch.absolute() / f"{file.stem}.jsonl" for file in coco]
         for file, out in zip(coco, written, strict=True):
@@ -205,27 +205,27 @@ def _escaped(path: str) -> str:
     return glob.escape(path).replace("{", "[{]")
 
 
-def _by_column(found: FoundData) -> FoundData:
+def _by_column(data: FoundData) -> FoundData:
     """Divides data without splits by a column of split names."""
-    (split, *others) = found.splits.values()
+    (split, *other_splits) = data.splits.values()
     name = next((x for x in split.table.columns or () if x.lower() in SPLIT_COLUMNS), "")
-    if others or not name:
-        return found
+    if other_splits or not name:
+        return data
     values = _values(split.table, name)
-    words = {x: SPLITS.get(str(x).strip().lower(), "") for x in set(values)}
-    if "train" not in words.values() or len(set(words.values()) - {""}) < 2:
-        return found
+    split_names = {x: SPLITS.get(str(x).strip().lower(), "") for x in set(values)}
+    if "train" not in split_names.values() or len(set(split_names.values()) - {""}) < 2:
+        return data
     splits, notes = {}, [f"column {name!r} names the split of each record"]
     for word in ("train", "validation", "test", ""):
-        cells = [x for x in words if words[x] == word]
-        rows = np.array([i for i, x in enumerate(values) if words[x] == word], np.int64)
+        cells = [x for x in split_names if split_names[x] == word]
+        rows = np.array([i for i, x in enumerate(values) if split_names[x] == word], np.int64)
         if word and cells:
-            where = (f"{name}={cells[0]}",) if len(cells) == 1 and None not in words else ()
+            where = (f"{name}={cells[0]}",) if len(cells) == 1 and None not in split_names else ()
             splits[word] = replace(split, where=where, rows=rows)
         elif cells:
             count = count_of(len(rows), "record")
             notes.append(f"{count} left out: the value of {name!r} is not a known split")
-    return replace(found, splits=splits, notes=[*found.notes, *notes])
+    return replace(data, splits=splits, notes=[*data.notes, *notes])
 
 
 def _values(table: Table, name: str) -> list[Any]:

@@ -63,9 +63,9 @@ def text_weights() -> Path | None:
 
     for package, folder in PACKAGES.items():
         spec = importlib.util.find_spec(package)
-        for place in (spec.submodule_search_locations or ()) if spec else ():
-            if any(Path(place, folder, name).is_file() for name in WEIGHTS):
-                return Path(place, folder)
+        for location in (spec.submodule_search_locations or ()) if spec else ():
+            if any(Path(location, folder, name).is_file() for name in WEIGHTS):
+                return Path(location, folder)
     for name in WEIGHTS:
         file = huggingface_hub.try_to_load_from_cache(HUB, name)
         if isinstance(file, str):

@@ -63,14 +63,14 @@ def prepare(request: TrainingRequest, workdir: Path, changed: Sequence[str] = ()
         )
     task = replace(task, init=_init(request, task.roles))
     sections = KINDS[task.roles.kind](task, machine.here())
-    about = (
+    header = (
         f"Config that `big-retrieval train --data={request.data}` chose. Edit it, and train again "
         f"with\n\n    big-retrieval train --config={path} --workdir=ANOTHER_FOLDER\n\n"
     )
-    about += "\n".join(f"* {message}" for message in task.roles.messages)
-    content = config_file(about, sections, workdir)
+    header += "\n".join(f"* {message}" for message in task.roles.messages)
+    content = config_file(header, sections, workdir)
     durable.write_bytes(path, content.encode("utf-8", "surrogateescape"))
-    durable.write_bytes(workdir / MADE_FROM, to_json(_plain(request)))
+    durable.write_bytes(workdir / MADE_FROM, to_json(_request_values(request)))
     config = load_config(path)
     for section in sections:
         comments = [x[2:] for x in section.split("\n") if x.startswith("# ")]
@@ -97,7 +97,7 @@ def _check_same(request: TrainingRequest, workdir: Path) -> None:
         named = {"data": saved["data"], **saved["flags"], "init": saved["init"] or None}
     except (OSError, ValueError, KeyError, TypeError):
         saved, named = None, {}
-    if saved != _plain(request):
+    if saved != _request_values(request):
         flags = " ".join(f"--{key}={x}" for key, x in named.items() if x is not None)
         raise UserError(
             f"{workdir} holds another run{flags and f' of {flags}'}. Give another --workdir, or "
@@ -105,7 +105,7 @@ def _check_same(request: TrainingRequest, workdir: Path) -> None:
         )
 
 
-def _plain(request: TrainingRequest) -> dict[str, Any]:
+def _request_values(request: TrainingRequest) -> dict[str, Any]:
     """Returns the request as JSON, equal from any working directory."""
     return json.loads(json.dumps(asdict(replace(request, data=os.path.abspath(request.data)))))
 
@@ -131,14 +131,14 @@ def next_commands(workdir: Path) -> list[str]:
     source: Any = config.data
     index = Path("indexes") / workdir.name
     documents = [config.fields[name] for name in config.side("document")]
-    words = [f"--run={workdir}", f"--data={_documents(config, workdir)}"]
+    flags = [f"--run={workdir}", f"--data={_documents(config, workdir)}"]
     if any(field.modality == "image" for field in documents):
         image = getattr(source, "image", "image")
-        words.append(f"--image={image if isinstance(image, str) else image[0]}")
-        words += [] if source.graded else [f"--show={getattr(source, 'text', 'captions')}"]
+        flags.append(f"--image={image if isinstance(image, str) else image[0]}")
+        flags += [] if source.graded else [f"--show={getattr(source, 'text', 'captions')}"]
     where = shlex.quote(f"--index={index}")
     return [
-        shlex.join(["big-retrieval", "index", *words, f"--out={index}"]),
+        shlex.join(["big-retrieval", "index", *flags, f"--out={index}"]),
         f'big-retrieval search {where} --query="..."',
         f"big-retrieval demo {shlex.quote(f'--run={workdir}')} {where}",
     ]
@@ -150,8 +150,8 @@ def _documents(config: Config, workdir: Path) -> str:
         corpus = Path(source.path, "corpus.jsonl")  # of BEIR's folders
         path = str(corpus) if corpus.is_file() else source.path
         return getattr(source, "documents", "") or path
-    others: list[Any] = [part.data for part in config.evals.values()]
-    paths = [Path(x.path) for x in (source, *others) if x and not x.graded]
+    eval_sources: list[Any] = [evaluator.data for evaluator in config.evals.values()]
+    paths = [Path(x.path) for x in (source, *eval_sources) if x and not x.graded]
     written = Path(os.path.abspath(workdir / FOLDER))
     shown = [workdir / FOLDER / x.name if x.parent == written else x for x in paths]
     return ",".join(map(str, dict.fromkeys(shown)))

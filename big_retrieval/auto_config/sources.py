@@ -215,8 +215,8 @@ def _sources(
         records["validation"], keys["validation"] = splits["train"], train
     sources, counts = {}, {}
     for name in sorted(rows, key=["train", "validation", "test"].index):
-        chosen = records[name].chosen(name, rows[name], keys[name], folder)
-        sources[name], counts[name] = chosen
+        selected = records[name].chosen(name, rows[name], keys[name], folder)
+        sources[name], counts[name] = selected
     if (count := counts["validation"]) < FEW_HELD_OUT:
         few = count_of(count, "record")
         log.warning(f"only {few} for validation: its metrics are optimistic and noisy")

@@ -59,7 +59,7 @@ class TrainingTask:
         )
 
 
-def published(folder: str, towers: Sequence[str]) -> Config:
+def pretrained_config(folder: str, towers: Sequence[str]) -> Config:
     """Returns the config of published weights, which need these towers and a tokenizer."""
     from big_retrieval.interop.model import config_of
     from big_retrieval.interop.read import read
@@ -76,13 +76,13 @@ def published(folder: str, towers: Sequence[str]) -> Config:
     return config
 
 
-def config_file(about: str, sections: Sequence[str], folder: Path) -> str:
+def config_file(docstring: str, sections: Sequence[str], folder: Path) -> str:
     """Returns a config file for a folder, with a docstring and sections that change `c`."""
-    about = about.replace("\\", "\\\\").replace('"""', "'''")
+    docstring = docstring.replace("\\", "\\\\").replace('"""', "'''")
     body = "\n\n".join(textwrap.indent(section.strip("\n"), "    ") for section in sections)
     inside = json.dumps(f"{folder.absolute()}/", ensure_ascii=False)[:-1]  # as in `literal`
     body = body.replace(inside, 'RUN + "/')
-    return f'''"""{about.strip()}
+    return f'''"""{docstring.strip()}
 """
 
 import os

@@ -59,15 +59,15 @@ def fail(error: Exception) -> None:
 
 
 @contextlib.contextmanager
-def owning(lock: Path, of: Path, flag: str = "--out", *, wait: bool = False) -> Iterator[None]:
+def owning(lock: Path, output: Path, flag: str = "--out", *, wait: bool = False) -> Iterator[None]:
     """A context that holds the lock of an output; on SIGTERM, it cleans up and releases it."""
     with (
         unwinding_on_sigterm(),
-        locks.Lock(lock, of=of, flag=flag, wait=wait, lost=fail),
+        locks.Lock(lock, output=output, flag=flag, wait=wait, lost=fail),
     ):
         try:
             yield
         except Exception as error:
             if isinstance(error, UserError) or not lacks_space(error):
                 raise
-            raise no_space(error, of) from None
+            raise no_space(error, output) from None

@@ -50,9 +50,9 @@ def format_flag(flag: CommandFlag, meanings: Mapping[str, str]) -> str:
     return f"{name}\n{_wrap(condition + meanings[flag.field.name] + shown)}"
 
 
-def _wrap(words: str) -> str:
+def _wrap(text: str) -> str:
     return textwrap.fill(
-        " ".join(words.split()), WIDTH, initial_indent=INDENT, subsequent_indent=INDENT,
+        " ".join(text.split()), WIDTH, initial_indent=INDENT, subsequent_indent=INDENT,
         break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
 

@@ -99,16 +99,16 @@ def _group(config: Any, path: Sequence[str]) -> Any:
     return functools.reduce(operator.getitem, path[:-1], config)
 
 
-def _value(override: Override, kind: Any) -> Any:
-    """Returns the value of an override for a key of the type `kind`; object for several types."""
+def _value(override: Override, hint: Any) -> Any:
+    """Returns the value of an override for a key of the type `hint`; object for several types."""
     name, text = f"config.{override.key}", override.text
-    if text is None and kind not in (bool, object):
+    if text is None and hint not in (bool, object):
         raise UserError(f"--{name} has no value; write --{name}=VALUE.")
     if text is None:
         return not override.is_negated
-    if kind in (str, *EXPECTED):
-        return parse_value(name, text, kind)
-    if kind is tuple:
+    if hint in (str, *EXPECTED):
+        return parse_value(name, text, hint)
+    if hint is tuple:
         try:
             return tuple_parser.TupleParser().parse(text)
         except ValueError:
@@ -117,7 +117,7 @@ def _value(override: Override, kind: Any) -> Any:
         value = ast.literal_eval(text.capitalize() if text in ("true", "false") else text)
     except (SyntaxError, ValueError):
         value = text
-    if kind is not ml_collections.ConfigDict:
+    if hint is not ml_collections.ConfigDict:
         return value
     if not isinstance(value, dict):
         expected = "a group of keys: set its single keys instead"
@@ -141,17 +141,17 @@ def _add_entry(config: Any, names: Sequence[str]) -> None:
     node: Any = config
     while len(names) > 1 and dataclasses.is_dataclass(cls):
         name, *names = names
-        kind = annotations.entry_kind(cls, name, names[0])
+        entry_kind = annotations.entry_kind(cls, name, names[0])
         cls = annotations.hints_of(cls).get(name)
         node = node.get(name)
         if not isinstance(node, ml_collections.ConfigDict):
             return
-        if kind is not None:
+        if entry_kind is not None:
             entry, *names = names
             if names and entry not in node:
                 with config.unlocked():
-                    node[entry] = schema.to_config_dict(kind())
-            cls, node = kind, node.get(entry)
+                    node[entry] = schema.to_config_dict(entry_kind())
+            cls, node = entry_kind, node.get(entry)
 
 
 def _switch_type(config: Any, path: Sequence[str], value: str) -> None:

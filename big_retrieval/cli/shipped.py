@@ -48,7 +48,7 @@ def resolve(text: str) -> str:
 def nearest_file(path: Path, *folders: Path) -> Path | None:
     """Returns the Python file whose name is most similar to a missing file's, or None."""
     places = folders if path.parent == Path() else (path.parent,)
-    files = {file.name: file for place in places for file in place.glob("*.py")}
+    files = {file.name: file for folder in places for file in folder.glob("*.py")}
     near = difflib.get_close_matches(f"{path.stem}.py", files, 1)
     return files[near[0]] if near else None
 

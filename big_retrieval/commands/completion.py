@@ -73,13 +73,13 @@ def bash_script() -> str:
         actions = commands.actions_of(commands.load(name))
         for action in sorted(actions, reverse=True):  # the pattern without an action comes last
             flags = flags_of(cli.options_class(actions[action]))
-            words = [f"--{x.name}=" if x.takes_value else f"--{x.name}" for x in flags]
-            words += [] if action else filter(None, actions)
+            candidates = [f"--{x.name}=" if x.takes_value else f"--{x.name}" for x in flags]
+            candidates += [] if action else filter(None, actions)
             pattern = f'"{name} {action} "*' if action else f'"{name} "*'
-            cases.append(CASE.format(pattern=pattern, words=" ".join([*words, "--help"])))
+            cases.append(CASE.format(pattern=pattern, words=" ".join([*candidates, "--help"])))
         if "" not in actions:
-            words = " ".join([*actions, "--help"])
-            cases.append(CASE.format(pattern=f'"{name} "*', words=words))
+            candidates = " ".join([*actions, "--help"])
+            cases.append(CASE.format(pattern=f'"{name} "*', words=candidates))
     return BASH.format(
         commands=" ".join(commands.COMMANDS),
         configs=" ".join(shipped.configs()),

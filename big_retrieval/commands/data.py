@@ -40,10 +40,10 @@ class SourceOptions(ConfigOptions):
 
         config = self.load_config()
         check(config, trains=False)
-        kind, _, name = self.source.partition(".")
+        group, _, name = self.source.partition(".")
         if self.source == "data":
             return config, config.data
-        if kind != "evals" or name not in config.evals:
+        if group != "evals" or name not in config.evals:
             names = ", ".join(["data", *(f"evals.{name}" for name in sorted(config.evals))])
             raise UserError(f"--source is {self.source!r}; the config has: {names}.")
         return config, config.evals[name].data
@@ -88,8 +88,8 @@ def inspect(options: InspectOptions) -> None:
     from big_retrieval.data.build import make_negatives, make_readers, make_source, make_tokenizer
     from big_retrieval.data.duplicates import compared_readers
 
-    config, part = options.read_source()
-    source, is_training = make_source(part), options.source == "data"
+    config, source_config = options.read_source()
+    source, is_training = make_source(source_config), options.source == "data"
     training = source if is_training else make_source(config.data)
     readers = dict(make_readers(config, make_tokenizer(config, training), training))
     readers = inspection.available_fields(source, readers, options.limit)

@@ -77,7 +77,7 @@ def _evaluate(options: EvaluateOptions, mode: str, folder: Path | None) -> None:
     from big_retrieval.report.example_files.folder import ExampleFolder
     from big_retrieval.runtime.extras import Extras
     from big_retrieval.sweep.spec import inputs_sha256
-    from big_retrieval.train.logging import table
+    from big_retrieval.train.logging import log_table
 
     config = options.load_config() if mode else None
     with tempfile.TemporaryDirectory() as scratch:
@@ -88,7 +88,7 @@ def _evaluate(options: EvaluateOptions, mode: str, folder: Path | None) -> None:
         metrics = system.run(folder, examples, rankings=options.rankings)
         if examples is not None:
             examples.warn_of_unknown()
-    table(metrics)
+    log_table(metrics)
     if folder is None:
         reason = f"{options.run} is not a run folder" if options.run and not options.data else ""
         log.info(f"{reason or 'no --out'}: nothing is written; --out=FOLDER writes the results")
@@ -151,7 +151,7 @@ def _with_evaluators(options: EvaluateOptions, config: "Config", scratch: Path) 
         if name not in config.evals:
             names = ", ".join(sorted(config.evals)) or "none"
             raise UserError(f"--eval: no evaluator {name!r}. The config has: {names}.")
-    selected = {name: part for name, part in config.evals.items() if name in options.eval}
+    selected = {name: evaluator for name, evaluator in config.evals.items() if name in options.eval}
     return dataclasses.replace(config, evals=selected) if selected else config
 
 

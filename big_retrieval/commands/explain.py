@@ -190,7 +190,7 @@ def _show(parts: list, words: int, out: Path | None, title: str, reading: str = 
     from big_retrieval.explain import pictures
     from big_retrieval.explain.pages import listing_table, write_listings
 
-    print("\n\n".join(listing_table(part, words) for part in parts) + "\n")
+    print("\n\n".join(listing_table(listing, words) for listing in parts) + "\n")
     if out is None:
         return
     if absent := pictures.missing():

@@ -112,7 +112,7 @@ def train(options: TrainOptions) -> None:
         return
     from big_retrieval.runtime import distributed
 
-    process, processes = distributed.join(options.distributed)
+    process, processes = distributed.join_processes(options.distributed)
     log.info("importing the trainer ...")
     from big_retrieval.runtime.watchdog import Watchdog
     from big_retrieval.train import loop
@@ -132,7 +132,7 @@ def lock_folder(workdir: Path, process: int, processes: int, *, wait: bool = Fal
     from big_retrieval.runtime import distributed
 
     path = locks.in_folder(workdir)
-    lock = locks.Lock(path, of=workdir, flag="--workdir", wait=wait, lost=cli.fail)
+    lock = locks.Lock(path, output=workdir, flag="--workdir", wait=wait, lost=cli.fail)
     broadcast = distributed.broadcast if processes > 1 else str
     try:
         if process == 0:

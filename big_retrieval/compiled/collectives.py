@@ -48,14 +48,14 @@ class Collective(NamedTuple):
     @property
     def wire_bytes(self) -> float:
         """Bytes that one device receives over all trips, by the ring algorithm of each kind."""
-        others = self.group - 1
+        peers = self.group - 1
         share = {
-            "all-reduce": 2 * others / self.group,
-            "reduce-scatter": others,
+            "all-reduce": 2 * peers / self.group,
+            "reduce-scatter": peers,
             "collective-permute": 1,
             "collective-broadcast": 1,
         }
-        return self.trips * self.bytes * share.get(self.kind, others / self.group)
+        return self.trips * self.bytes * share.get(self.kind, peers / self.group)
 
 
 def collectives(module: Module) -> list[Collective]:
@@ -68,12 +68,12 @@ def collectives(module: Module) -> list[Collective]:
     return [hit for hit in hits if hit is not None]
 
 
-def by_kind(found: Iterable[Collective]) -> dict[str, float]:
+def by_kind(collectives: Iterable[Collective]) -> dict[str, float]:
     """Returns received bytes (`Collective.wire_bytes`) by kind, largest first."""
     totals: dict[str, float] = {}
-    for c in found:
+    for c in collectives:
         totals[c.kind] = totals.get(c.kind, 0.0) + c.wire_bytes
-    return dict(sorted(totals.items(), key=lambda item: -item[1]))
+    return dict(sorted(totals.items(), key=lambda entry: -entry[1]))
 
 
 def _read(module: Module, visit: Visit) -> Collective | None:

@@ -16,11 +16,11 @@ def memory_figures(compiled: Any) -> dict[str, int] | None:
     `argument_bytes` are state and batch, `temp_bytes` all other arrays of a step,
     `output_bytes` results that do not reuse the state's memory.
     """
-    found = compiled.memory_analysis()
-    if found is None:
+    memory = compiled.memory_analysis()
+    if memory is None:
         return None
-    arguments, temporaries = found.argument_size_in_bytes, found.temp_size_in_bytes
-    output = found.output_size_in_bytes - found.alias_size_in_bytes
+    arguments, temporaries = memory.argument_size_in_bytes, memory.temp_size_in_bytes
+    output = memory.output_size_in_bytes - memory.alias_size_in_bytes
     return {
         "argument_bytes": arguments,
         "temp_bytes": temporaries,

@@ -47,7 +47,7 @@ class Instruction(NamedTuple):
         """Names of the operands, in order; a constant's value for a constant."""
         end = _closing(self.text)
         parts = re.split(r",\s*(?![^(\[{]*[)\]}])", self.text[1:end])
-        return [match[-1] for part in parts if (match := _NAME.findall(part))]
+        return [match[-1] for operand in parts if (match := _NAME.findall(operand))]
 
     @property
     def op_name(self) -> str:
@@ -188,9 +188,9 @@ def trip_count(module: Module, computation: Computation, loop: Instruction) -> i
     Without `known_trip_count`, the condition must compare a counter with a constant. The counter is
     assumed to grow by one from its initial value, or from 0 if that is not a constant.
     """
-    known = _TRIPS.search(loop.text)
-    if known:
-        return int(known[1])
+    match = _TRIPS.search(loop.text)
+    if match:
+        return int(match[1])
     name = _CONDITION.search(loop.text)
     condition = module.computations.get(name[1] if name else "")
     comparison = None if condition is None else _comparison(module, condition)

@@ -141,7 +141,7 @@ def _kernel(visit: Visit) -> Kernel | None:
 
 
 def _arrays(visits: Iterable[Visit]) -> list[Array]:
-    found: dict[str, Array] = {}
+    arrays: dict[str, Array] = {}
     for visit in visits:
         opcode = visit.instruction.opcode
         if opcode in _ALIASES or opcode.endswith("-start"):
@@ -155,5 +155,5 @@ def _arrays(visits: Iterable[Visit]) -> list[Array]:
             layout = f"{{{array.layout}}}" if array.layout else ""
             key = f"{array.dtype}[{shape}]{layout}"
             origin = visit.instruction.op_name
-            found.setdefault(key, Array(key, array.bytes, array.padded_bytes, origin))
-    return list(found.values())
+            arrays.setdefault(key, Array(key, array.bytes, array.padded_bytes, origin))
+    return list(arrays.values())

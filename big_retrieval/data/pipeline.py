@@ -208,7 +208,7 @@ def _last_places(folder: Path | None) -> str:
     except OSError:  # a clean-up of /tmp has removed the folder
         files = []
     dead = [path for path in files if path.name not in alive]
-    places = [note.place for path in dead for note in notes.published(path)]
+    places = [note.place for path in dead for note in notes.read_notes(path)]
     return f" while it read {' or '.join(places[:4])}" if places else ""
 
 

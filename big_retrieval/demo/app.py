@@ -160,34 +160,34 @@ class _Routes:
 
     async def document(self, request: Request) -> Response:
         """Returns a document, with the terms that it shares with a query or another document."""
-        number, words = self._document_index(request.path_params["number"]), read_query(request)
-        like = request.query_params.get("like", "") or str(number)
+        index, words = self._document_index(request.path_params["number"]), read_query(request)
+        like = request.query_params.get("like", "") or str(index)
         query = SearchQuery("text", words)
         if not words:
             query = SearchQuery("like", self._document_index(like))
-        text = await asyncio.to_thread(self._collection.text, number)
+        text = await asyncio.to_thread(self._collection.text, index)
         explainer = self._service.explainer
-        terms = await self._service.explain(explainer.terms, number, query.kind, query.value)
+        terms = await self._service.explain(explainer.terms, index, query.kind, query.value)
         models = await self._service.explain(explainer.attributable) if words else []
-        content = self._content.document(number, query, text, terms, models)
+        content = self._content.document(index, query, text, terms, models)
         if _wants_json(request):
             return JSONResponse(content)
-        status = f"Document {self._collection.ids[number]}."
+        status = f"Document {self._collection.ids[index]}."
         return HTMLResponse(self._pages.render("document", **content, words=words, status=status))
 
     async def picture(self, request: Request) -> Response:
         """Returns a document's image, or a heat map of a term or of the words of a query."""
-        number, words = self._document_index(request.path_params["number"]), read_query(request)
+        index, words = self._document_index(request.path_params["number"]), read_query(request)
         term, key = request.query_params.get("term", ""), request.query_params.get("mode", "")
         explainer = self._service.explainer
         if term:
-            file = await self._service.explain(explainer.heat_map, number, term, key)
+            file = await self._service.explain(explainer.heat_map, index, term, key)
         elif words:
-            file = await self._service.explain(explainer.attribution, number, words, key)
+            file = await self._service.explain(explainer.attribution, index, words, key)
         else:
-            file = await asyncio.to_thread(self._collection.picture, number)
+            file = await asyncio.to_thread(self._collection.picture, index)
         if file is None:
-            raise HTTPException(404, f"Document {number} has no picture.")
+            raise HTTPException(404, f"Document {index} has no picture.")
         headers = CACHED if request.query_params.get("v") == self._stamp else None
         return Response(file[1], media_type=file[0], headers=headers)
 

@@ -136,8 +136,8 @@ class Content:
         return out
 
     def _picture(self, document: int, **values: str) -> str:
-        words = [f"{key}={quote(value, safe='')}" for key, value in values.items()]
-        return f"/pictures/{document}?{'&'.join([*words, f'v={self._stamp}'])}"
+        parameters = [f"{key}={quote(value, safe='')}" for key, value in values.items()]
+        return f"/pictures/{document}?{'&'.join([*parameters, f'v={self._stamp}'])}"
 
 
 def _rounded(value: float) -> float:

@@ -44,7 +44,7 @@ class Explainer:
             is_alone = kind == "like" and value == document
             row = mode.encode(kind, value)
             terms = mode.strongest(row, TERMS) if is_alone else mode.terms(row, document)
-            score = None if is_alone else sum(part for _, part in terms)
+            score = None if is_alone else sum(value_part for _, value_part in terms)
             listed = [(word, x, x / score if score else None) for word, x in terms[:TERMS]]
             mapped = self._collection.has_pictures and mode.document_image != ""
             out.append(Explanation(mode, score, listed, mapped))

@@ -118,8 +118,8 @@ def _build_indexes(options: DemoOptions, folder: Path) -> list[_OpenedIndex]:
     configs = [saved.read_config(checkpoint) for checkpoint in checkpoints]
     source, out = _config_source(configs[0], options.data), []
     columns = {key.name: getattr(options, key.name) for key in dataclasses.fields(DocumentColumns)}
-    for number, (checkpoint, config) in enumerate(zip(checkpoints, configs, strict=True)):
-        target = folder / str(number)
+    for position, (checkpoint, config) in enumerate(zip(checkpoints, configs, strict=True)):
+        target = folder / str(position)
         flags = IndexOptions(
             checkpoint, options.data, target, query_field=options.query_field, batch_size=BATCH,
             **columns,
@@ -140,7 +140,11 @@ def _build_indexes(options: DemoOptions, folder: Path) -> list[_OpenedIndex]:
 
 def _config_source(config: Config, data: str) -> RecordSource | None:
     """Returns the documents of a config's source; None if --data names files."""
-    sources = {f"evals.{name}": part.data for name, part in config.evals.items() if part.data}
+    sources = {
+        f"evals.{name}": evaluator.data
+        for name, evaluator in config.evals.items()
+        if evaluator.data
+    }
     if not data and not sources:
         raise UserError("--data is missing: the run has no evaluation data. Add --data=FILES.")
     source = config.data if data == "data" else sources.get(data or next(iter(sources)))

@@ -77,27 +77,27 @@ class Batching:
             rows = [next((few for few in rows if few >= values), full)]
         return sorted({self.groups * -(-few // self.groups) for few in rows})
 
-    def shapes(self, counts: np.ndarray, longest: int, known: frozenset[Shape]) -> list[Shape]:
+    def shapes(self, counts: np.ndarray, longest: int, compiled: frozenset[Shape]) -> list[Shape]:
         """Returns the shapes of text batches, the longest texts first.
 
         Args:
           counts: tokens per text, int [n], n at least 1.
           longest: maximum number of tokens of a text.
-          known: shapes of earlier batches of the call, whose programs cost nothing.
+          compiled: shapes of earlier batches of the call, whose programs cost nothing.
         """
         fine = self.cpu and len(counts) > SEVERAL
         grid = steps(longest, 4 if fine else 1)
         price = max(x for texts, x in PRICES.items() if texts <= len(counts)) if self.cpu else 1
-        fits_known = any(shape.length >= counts.max() for shape in known)
-        limit = max(MAX_PROGRAMS, len(known) + (0 if fits_known else 1))
+        fits_known = any(shape.length >= counts.max() for shape in compiled)
+        limit = max(MAX_PROGRAMS, len(compiled) + (0 if fits_known else 1))
         while True:
-            shapes = self._cheapest(counts, grid, known, price).shapes
-            if len(known.union(shape for _, shape in shapes)) <= limit:
+            shapes = self._cheapest(counts, grid, compiled, price).shapes
+            if len(compiled.union(shape for _, shape in shapes)) <= limit:
                 return [shape for times, shape in shapes for _ in range(times)]
             price = 2 * price
 
     def _cheapest(
-        self, counts: np.ndarray, grid: list[int], known: frozenset[Shape], price: int
+        self, counts: np.ndarray, grid: list[int], compiled: frozenset[Shape], price: int
     ) -> BatchPlan:
         """Finds the cheapest batches with the lengths of a grid, whose last one fits every text."""
         # fit[i] is the number of texts that fit the first i lengths, and best[i] their batches.
@@ -111,14 +111,14 @@ class Batching:
                     # The demo encodes few texts per call: larger batches would need more programs.
                     few = FEW[-1] if total - count <= SEVERAL else TOKENS
                     rows = self._rows(min(TOKENS // length, few), len(counts))
-                    plan = _plan_length(length, rows, total - count, known, price)
+                    plan = _plan_length(length, rows, total - count, compiled, price)
                     plans.append(BatchPlan(plan.cost + shorter.cost, plan.shapes + shorter.shapes))
             best.append(min(plans))
         return best[-1]
 
 
 def _plan_length(
-    length: int, rows: list[int], texts: int, known: frozenset[Shape], price: int
+    length: int, rows: list[int], texts: int, compiled: frozenset[Shape], price: int
 ) -> BatchPlan:
     """Finds the cheapest batches of one length: large batches, and small ones for the remainder."""
     plans = []
@@ -128,7 +128,7 @@ def _plan_length(
             parts = ((full, Shape(large, length)), (-(-remaining // small), Shape(small, length)))
             shapes = tuple((times, shape) for times, shape in parts if times)
             cost = sum(
-                times * (shape.rows * length + BATCH) + (0 if shape in known else price)
+                times * (shape.rows * length + BATCH) + (0 if shape in compiled else price)
                 for times, shape in shapes
             )
             plans.append(BatchPlan(cost, shapes))
@@ -160,7 +160,7 @@ def regrouped(
       field: config of the text field.
       cut: True to remove padding.
     """
-    known: frozenset[Shape] = frozenset()
+    compiled: frozenset[Shape] = frozenset()
     for block in blocks:
         valid = np.flatnonzero(block["valid"])
         if not len(valid):
@@ -168,8 +168,8 @@ def regrouped(
         counts = np.full(len(valid), field.length)
         if cut:
             counts = np.maximum(1, field.lengths(block[name]))[valid]
-        shapes = batching.shapes(counts, field.length, known)
-        known |= frozenset(shapes)
+        shapes = batching.shapes(counts, field.length, compiled)
+        compiled |= frozenset(shapes)
         remaining = valid[np.argsort(-counts, kind="stable")]
         for rows, length in shapes:
             if not len(remaining):  # shorter texts have filled the batches of longer ones

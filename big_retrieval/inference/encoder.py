@@ -183,35 +183,37 @@ class Encoder:
           Embeddings [n, M, N] (for a lexical field, gated CSR [n, V]) and their record indices [n],
           ascending. Texts of a record keep their order. Damaged values are left out.
         """
-        part, items = self._model.fields[field], eval_items(source, reader)  # [n, 2]
-        if not len(items):
+        field_config, value_ids = self._model.fields[field], eval_items(source, reader)  # [n, 2]
+        if not len(value_ids):
             raise UserError(f"{source.name} has no value for field {field!r}.")
-        encoded = batching.InOrder(len(items))
-        noun = {"text": "texts", "image": "images"}.get(part.modality, "values")
-        with progress_bar(noun, len(items), shown=progress) as bar:
+        encoded = batching.InOrder(len(value_ids))
+        noun = {"text": "texts", "image": "images"}.get(field_config.modality, "values")
+        with progress_bar(noun, len(value_ids), shown=progress) as bar:
 
             def collect(rows: Embeddings, indices: np.ndarray) -> None:
                 encoded.put(rows, indices)
                 bar.update(len(indices))
 
-            batches = self._batches(field, source, reader, items, reading)
+            batches = self._batches(field, source, reader, value_ids, reading)
             self._encode(weights, field, batches, collect)
-        return encoded.embeddings(), items[encoded.present, 0]
+        return encoded.embeddings(), value_ids[encoded.present, 0]
 
     def _batches(
         self,
         field: str,
         source: RecordSource,
         reader: FieldReader,
-        items: np.ndarray,
+        value_ids: np.ndarray,
         reading: Reading | None,
     ) -> Iterator[Batch]:
-        """Yields the batches of `encode`; `document_id` is the index of a row in `items`."""
-        part, cut = self._model.fields[field], not self._pools_padding(field)
-        is_text, groups = part.modality == "text", self.row_multiple()
-        size = groups * -(-min(len(items), batching.BLOCK) // groups)  # of texts
+        """Yields the batches of `encode`; `document_id` is the index of a row in `value_ids`."""
+        field_config, cut = self._model.fields[field], not self._pools_padding(field)
+        is_text, groups = field_config.modality == "text", self.row_multiple()
+        size = groups * -(-min(len(value_ids), batching.BLOCK) // groups)  # of texts
         if not is_text:
-            size = self.batching.image_rows(len(items), getattr(part, "size", batching.SIDE))
+            size = self.batching.image_rows(
+                len(value_ids), getattr(field_config, "size", batching.SIDE)
+            )
         rows = parallel.local_rows(self._mesh, size)
 
         def add_indices(block_index: int, block: Mapping[str, Any]) -> dict[str, Any]:
@@ -220,12 +222,12 @@ class Encoder:
             return parallel.gather_rows(arrays, self._mesh, size) if is_text else arrays
 
         blocks = eval_batches(
-            source, {field: reader}, field=field, batch_size=size, rows=rows, value_ids=items,
+            source, {field: reader}, field=field, batch_size=size, rows=rows, value_ids=value_ids,
             reading=reading,
         )  # fmt: skip
         batches = itertools.starmap(add_indices, enumerate(blocks))
         if is_text:
-            batches = batching.regrouped(batches, field, part, self.batching, cut)
+            batches = batching.regrouped(batches, field, field_config, self.batching, cut)
         for arrays in batches:
             yield parallel.to_batch(arrays, self._mesh, len(arrays["valid"]) if is_text else size)
 
@@ -255,16 +257,18 @@ class Encoder:
             if previous is not None:
                 finish(previous)
 
-    def map_rows(self, function: Callable[..., Any], rows: Iterable[np.ndarray], *rest: Any) -> Any:
+    def map_rows(
+        self, function: Callable[..., Any], rows: Iterable[np.ndarray], *arrays: Any
+    ) -> Any:
         """Applies a function to row-sharded and replicated arrays; returns numpy arrays.
 
         Args:
-          function: jit-able; maps (rows..., rest...) to arrays [C, ...].
+          function: jit-able; maps (rows..., arrays...) to arrays [C, ...].
           rows: arrays [C, ...] to shard; C is a multiple of `row_multiple`.
-          *rest: arrays to replicate.
+          *arrays: arrays to replicate.
         """
         args = [self.spread(np.asarray(x)) for x in rows]
-        args += [x if isinstance(x, jax.Array) else self.whole(np.asarray(x)) for x in rest]
+        args += [x if isinstance(x, jax.Array) else self.whole(np.asarray(x)) for x in arrays]
         out = jax.jit(function, out_shardings=parallel.replicated(self._mesh))(*args)
         activity.beat()
         return jax.tree.map(np.asarray, out)

@@ -60,22 +60,22 @@ class TrainedModel:
         Raises:
           UserError: there are no texts, the text field is missing, or the titles do not fit.
         """
-        part: Any = self._field(field)
-        if part.modality != "text":
+        field_config: Any = self._field(field)
+        if field_config.modality != "text":
             raise UserError(
-                f"Field {field!r} has the type {part.type!r}, not text. Name a text field by "
-                "field=..., or use `encode(values, field)`."
+                f"Field {field!r} has the type {field_config.type!r}, not text. Name a text field "
+                "by field=..., or use `encode(values, field)`."
             )
         texts = _texts(texts, field)
         # Texts of similar length share a block.
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-        if titles and not getattr(part, "title", ""):
+        if titles and not getattr(field_config, "title", ""):
             raise UserError(f"Field {field!r} has no titles. Remove `titles`.")
         if titles and (isinstance(titles, str) or len(titles) != len(texts)):
             raise UserError(f"{len(texts)} texts need a list of {len(texts)} titles, or no titles.")
         ordered = TextRecords(
             [texts[i] for i in order],
-            column=part.column,
+            column=field_config.column,
             titles=[titles[i] for i in order] if titles else (),
         )
         embeddings, records = self._encode(ordered, field, progress)
@@ -147,10 +147,10 @@ class TrainedModel:
         return self.config.fields[field]
 
     def _in_memory(self, values: Sequence[Any], field: str) -> Any:
-        part = self._field(field)
-        if part.modality == "text":
-            return TextRecords(_texts(values, field), column=part.column)
-        return Values(values, part)
+        field_config = self._field(field)
+        if field_config.modality == "text":
+            return TextRecords(_texts(values, field), column=field_config.column)
+        return Values(values, field_config)
 
     def _encode(
         self, source: Any, field: str, progress: bool | None

@@ -122,12 +122,12 @@ def restore_params(folder: Path, name: str = "params") -> Any:
     with ocp.PyTreeCheckpointer() as orbax:
         tree = dict(orbax.metadata(state).item_metadata.tree[name])
         tree.pop("losses", None)  # parameters of losses are only for training
-        item = jax.tree.map(lambda _: 0, tree, is_leaf=lambda x: hasattr(x, "shape"))
-        args = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), item)
+        template = jax.tree.map(lambda _: 0, tree, is_leaf=lambda x: hasattr(x, "shape"))
+        args = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), template)
         restored = orbax.restore(
             state,
             args=ocp.args.PyTreeRestore(
-                item={name: item}, restore_args={name: args}, partial_restore=True
+                item={name: template}, restore_args={name: args}, partial_restore=True
             ),
         )
     return restored[name]

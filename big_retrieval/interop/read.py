@@ -124,7 +124,7 @@ def _download(name: str) -> Path:
         return huggingface_hub.snapshot_download(name, allow_patterns=patterns)
 
     otherwise = "download it elsewhere and give its folder"
-    return Path(hub.fetch(name, load, what="the model", otherwise=otherwise))
+    return Path(hub.fetch(name, load, label="the model", otherwise=otherwise))
 
 
 def _contents(folder: Path, config: Config, weights: Any) -> CheckpointContents:

@@ -9,7 +9,7 @@ SECONDS = 10.0  # to wait for the hub's first answer
 T = TypeVar("T")
 
 
-def fetch(name: str, load: Callable[[bool], T], *, what: str, otherwise: str) -> T:
+def fetch(name: str, load: Callable[[bool], T], *, label: str, otherwise: str) -> T:
     """Loads something by its name on the hub; raises a UserError if that fails."""
     import huggingface_hub
 
@@ -23,6 +23,6 @@ def fetch(name: str, load: Callable[[bool], T], *, what: str, otherwise: str) ->
     except Exception as error:  # no network, no such name, no permission: all are the user's
         reason = str(error).strip().split("\n")[0]
         raise UserError(
-            f"{what} {name!r} is neither a file or folder nor to be had from the hub ({reason}); "
+            f"{label} {name!r} is neither a file or folder nor to be had from the hub ({reason}); "
             f"with no network, {otherwise}."
         ) from error

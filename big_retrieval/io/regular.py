@@ -26,9 +26,9 @@ _KINDS = {
 def check_regular(path: str | os.PathLike[str], *, folders: bool = False) -> os.stat_result:
     """Returns the `os.stat` of a regular file, or with `folders` of a folder; follows links."""
     status = os.stat(path)
-    kind = stat.S_IFMT(status.st_mode)
-    if kind != stat.S_IFREG and not (folders and kind == stat.S_IFDIR):
-        name = _KINDS.get(kind, "no file")
+    file_type = stat.S_IFMT(status.st_mode)
+    if file_type != stat.S_IFREG and not (folders and file_type == stat.S_IFDIR):
+        name = _KINDS.get(file_type, "no file")
         raise UserError(f"{os.fspath(path)} is {name}, not a regular file. Use the path of a file.")
     return status
 

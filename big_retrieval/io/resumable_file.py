@@ -42,9 +42,9 @@ class AppendedFile:
         is_same = state.get("determines") == self._determines and state["bytes"] <= size
         return state if is_same else {}
 
-    def add(self, part: Iterable[bytes], noted: Mapping[str, Any]) -> None:
+    def add(self, chunks: Iterable[bytes], noted: Mapping[str, Any]) -> None:
         """Writes a part, and then its notes: JSON that the continued process needs."""
-        self._file.writelines(part)
+        self._file.writelines(chunks)
         self._file.flush()
         os.fsync(self._file.fileno())
         self.noted = dict(noted)

@@ -53,15 +53,17 @@ def is_full(path: Path) -> bool:
     return not has_space or (status.f_files > 0 and status.f_favail == 0)
 
 
-def write_error(path: Path, error: BaseException, what: str = "it", resumes: str = "") -> UserError:
+def write_error(
+    path: Path, error: BaseException, label: str = "it", resumes: str = ""
+) -> UserError:
     """Returns the error of a file that cannot be written: reason, free space, and what to do.
 
     Args:
-      what: thing to write, for the message.
+      label: thing to write, for the message.
       resumes: where the repeated command resumes, such as "checkpoint 7"; "" if it starts again.
     """
     space = free_space(path)
-    remedy = f"Make room for {what}" if lacks_space(error) else "Correct that"
+    remedy = f"Make room for {label}" if lacks_space(error) else "Correct that"
     return UserError(
         f"Cannot write {path}: {reason(error)}{f' ({space})' if space else ''}. {remedy}, then "
         f"repeat the same command{f', which resumes from {resumes}' if resumes else ''}."

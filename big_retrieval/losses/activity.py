@@ -68,8 +68,8 @@ def activity(
     covered = jnp.square(jnp.sum(embeddings, axis=1)) / squares
     out["effective"] = jnp.sum(jnp.where(valid, covered, 0)) / rows
     if bow is not None:
-        words = jnp.sum((active & gate.dense_mask(bow, width)).astype(jnp.float32))
-        out["expansion"] = 1 - words / jnp.maximum(total, 1)
+        word_total = jnp.sum((active & gate.dense_mask(bow, width)).astype(jnp.float32))
+        out["expansion"] = 1 - word_total / jnp.maximum(total, 1)
     return out
 
 
@@ -81,8 +81,8 @@ def flops(embeddings: jax.Array, valid: jax.Array) -> jax.Array:
     Args:
       embeddings: V(x), [B, 1, V].
     """
-    kept = jnp.where(valid[:, None, None], jnp.abs(embeddings), 0)
-    return jnp.sum(jnp.square(jnp.sum(kept, axis=0) / jnp.maximum(jnp.sum(valid), 1)))
+    magnitudes = jnp.where(valid[:, None, None], jnp.abs(embeddings), 0)
+    return jnp.sum(jnp.square(jnp.sum(magnitudes, axis=0) / jnp.maximum(jnp.sum(valid), 1)))
 
 
 def warnings(metrics: Mapping[str, float], gates: Mapping[str, int]) -> Iterator[str]:

@@ -29,8 +29,8 @@ class LexicalBatch:
 
     def gated(self, top_k: int | None, more: jax.Array | None = None) -> SparseRows:
         """Returns E(x), which also keeps the row's words and `more` terms, int32 [B, L'] or -1."""
-        kept = [terms for terms in (self.bow, more) if terms is not None]
-        bow = jnp.concatenate(kept, axis=1) if kept else None
+        term_blocks = [terms for terms in (self.bow, more) if terms is not None]
+        bow = jnp.concatenate(term_blocks, axis=1) if term_blocks else None
         return gate.sparsify(self.embeddings[:, 0], self.width if top_k is None else top_k, bow)
 
     def dense(self, rows: SparseRows) -> jax.Array:
@@ -54,18 +54,18 @@ class LexicalBatch:
 
 
 def contrastive_mask(
-    active: jax.Array, rows: int, first: int | jax.Array = 0, of: int = 0
+    active: jax.Array, rows: int, first: int | jax.Array = 0, total: int = 0
 ) -> jax.Array:
     """Returns the inactive terms that each row gets, bool [rows, 1, V].
 
     Args:
       active: bool [V].
       first: index of the first row in the batch.
-      of: B, rows of the batch; 0 for `rows`.
+      total: B, rows of the batch; 0 for `rows`.
     """
     index = first + jnp.arange(rows)
     # Row v modulo B gets term v, so all rows get about the same number of terms.
-    row_of_term = jnp.arange(len(active)) % (of or rows)
+    row_of_term = jnp.arange(len(active)) % (total or rows)
     return (row_of_term == index[:, None, None]) & ~active
 
 

@@ -218,10 +218,10 @@ class PairBatch:
             fits = document[:-1] == (query[0], 1)
         negatives = None if self.negatives is None else self.negatives.embeddings.shape
         if not fits or (negatives is not None and negatives[2:] != document[1:]):
-            others = f" and extra negatives of shape {negatives}" if negatives else ""
+            suffix = f" and extra negatives of shape {negatives}" if negatives else ""
             raise UserError(
                 f"The loss needs one row per pair on both sides, but has queries of shape {query}, "
-                f"documents of shape {document}{others}."
+                f"documents of shape {document}{suffix}."
             )
 
 

@@ -214,9 +214,9 @@ class SoftmaxReduction(Reduction):
         return out
 
     def finish(self, stats: Stats) -> Stats:
-        others = stats["max"] + jnp.log(stats["sum"])
+        log_sum = stats["max"] + jnp.log(stats["sum"])
         # If no false negative counts as a positive, every counted logit belongs to a negative.
-        out = {"others": others, "best": stats["best" if self.positives else "max"]}
+        out = {"others": log_sum, "best": stats["best" if self.positives else "max"]}
         return out | {name: stats[name] for name in ("dot", "share") if self.positives}
 
     def pull(

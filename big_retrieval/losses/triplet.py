@@ -111,8 +111,8 @@ class Hardest(Reduction):
         def along(axis: int, indices: jax.Array) -> Stats:
             best = jnp.max(scores, axis=axis)
             hit = (scores == jnp.expand_dims(best, axis)) & tile.negative
-            place = jnp.where(hit, jnp.expand_dims(indices, 1 - axis), jnp.inf)
-            return {"best": best, "place": jnp.min(place, axis=axis)}
+            index = jnp.where(hit, jnp.expand_dims(indices, 1 - axis), jnp.inf)
+            return {"best": best, "place": jnp.min(index, axis=axis)}
 
         rows, columns = (x.index.astype(logits.dtype) for x in (tile.local, tile.rotating))
         return along(1, columns), along(0, rows)
@@ -123,9 +123,9 @@ class Hardest(Reduction):
 
     def merge_devices(self, stats: Stats, axes: Axes) -> Stats:
         best = jax.lax.pmax(stats["best"], axes)
-        place = jnp.where(stats["best"] == best, stats["place"], jnp.inf)
-        place = jax.lax.pmin(place, axes)
-        return {"best": own_rows(best, axes), "place": own_rows(place, axes)}
+        index = jnp.where(stats["best"] == best, stats["place"], jnp.inf)
+        index = jax.lax.pmin(index, axes)
+        return {"best": own_rows(best, axes), "place": own_rows(index, axes)}
 
     def pull(
         self, logits: jax.Array, tile: Tile, local: SavedRows, rotating: SavedRows

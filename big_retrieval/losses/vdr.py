@@ -157,11 +157,11 @@ def vdr_loss(config: Vdr, pairs: PairBatch, words: Mapping[str, jax.Array]) -> R
         sides["negatives"] = negatives.embeddings
     terms = LossTerms(config, **{k: LexicalBatch(x, words.get(k)) for k, x in sides.items()})
     results = {}
-    for name, (query, document, others) in terms.operands().items():
+    for name, (query, document, extra) in terms.operands().items():
         if isinstance(query, SparseRows) and 2 * query.terms.shape[1] >= terms.query.width:
             query = terms.query.dense(query)  # sparse rows are not smaller
         if negatives is not None:
-            negatives = dataclasses.replace(negatives, embeddings=others)
+            negatives = dataclasses.replace(negatives, embeddings=extra)
         term = dataclasses.replace(
             pairs, query=query, document=document, topology=Inner(), negatives=negatives
         )
@@ -249,26 +249,28 @@ class LossTerms:
         positives = self.document.dense(self.document.gated(top_k))
         if self.negatives is None:
             return positives, None
-        others = self.document.dense(self.negatives.flat().gated(top_k))  # [B K, 1, V]
-        return positives, others.reshape(self.negatives.embeddings.shape)
+        negatives = self.document.dense(self.negatives.flat().gated(top_k))  # [B K, 1, V]
+        return positives, negatives.reshape(self.negatives.embeddings.shape)
 
     def _bag_documents(self) -> Operands:
         """Returns the operands of SCE(V_q, bow_p); a mask adds terms to documents, not queries."""
         norm, rows = self.config.bag_norm, len(self.document.embeddings)
-        positives, others = self.document.dense(self.document.bag(norm)), None
+        positives, negatives = self.document.dense(self.document.bag(norm)), None
         flat = None if self.negatives is None else self.negatives.flat()
         if flat is not None:
-            others = self.document.dense(flat.bag(norm))  # [B K, 1, V]
+            negatives = self.document.dense(flat.bag(norm))  # [B K, 1, V]
         query = self.query.embeddings
         if self._masked("bag"):
             active = self.document.active("bag", 0)
             total = rows + (0 if flat is None else len(flat.embeddings))
             if flat is not None:
                 active = active | flat.active("bag", 0)
-            masked = contrastive_mask(active, rows, of=total)
+            masked = contrastive_mask(active, rows, total=total)
             query, positives = jnp.where(masked, 0, query), positives + self._weighted(masked)
-            if others is not None:
-                others = others + self._weighted(contrastive_mask(active, len(others), rows, total))
-        if others is not None and self.negatives is not None:
-            others = others.reshape(self.negatives.embeddings.shape)
-        return query, positives, others
+            if negatives is not None:
+                negatives = negatives + self._weighted(
+                    contrastive_mask(active, len(negatives), rows, total)
+                )
+        if negatives is not None and self.negatives is not None:
+            negatives = negatives.reshape(self.negatives.embeddings.shape)
+        return query, positives, negatives

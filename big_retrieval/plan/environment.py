@@ -52,8 +52,8 @@ def prepare(chip: Chip, count: int) -> None:
 
 def schedules_folder() -> Path | None:
     """Returns the folder that libtpu writes the schedules of kernels to; None if it writes none."""
-    found = re.search(rf"{_DUMP}=(\S+)", os.environ.get("LIBTPU_INIT_ARGS", ""))
-    return Path(found[1]) if found else None
+    match = re.search(rf"{_DUMP}=(\S+)", os.environ.get("LIBTPU_INIT_ARGS", ""))
+    return Path(match[1]) if match else None
 
 
 def empty_schedules() -> Path | None:
@@ -71,12 +71,12 @@ def available(chip: Chip, count: int) -> bool:
     if not any(Path("/dev", name).exists() for name in _ACCELERATORS):
         return False
     try:
-        found = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-c", _PROBE], capture_output=True, text=True, timeout=120, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return False
-    number, _, kind = found.stdout.strip().splitlines()[-1].partition("|")
+    number, _, kind = completed.stdout.strip().splitlines()[-1].partition("|")
     return int(number) >= count and re.match(chip.pattern, kind) is not None
 
 

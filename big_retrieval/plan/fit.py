@@ -146,8 +146,12 @@ def _next(points: dict[int, Trial], sizes: list[int], limit: float) -> int | Non
 def micro_batches(config: Config, rows: int) -> Iterator[int]:
     """Yields sizes of micro-batches that do not change the training, the whole batch first."""
     yield config.batch_size
-    normed = [part for part in config.towers_and_heads().values() if part.normed]
-    if any(part.whole_batch or part.by_slice for part in normed):
+    normed = [
+        module_config
+        for module_config in config.towers_and_heads().values()
+        if module_config.normed
+    ]
+    if any(module_config.whole_batch or module_config.by_slice for module_config in normed):
         return
     size = 1 << (config.batch_size.bit_length() - 1)
     while size >= rows:

@@ -140,7 +140,7 @@ def _traffic(compiler: dict[str, Any]) -> list[str]:
     lines = [
         f"  traffic: each device receives {gib(total)}, {gib(total - exposed)} of it while it "
         "computes",
-        *(f"    {gib(size):>15}  {kind}" for kind, size in wire.items()),
+        *(f"    {gib(size):>15}  {collective}" for collective, size in wire.items()),
     ]
     if compiler["loops_of_unknown_length"]:
         lines.append(

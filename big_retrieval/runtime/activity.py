@@ -91,7 +91,7 @@ def current() -> list[Note]:
     for folder in [*_folders]:
         with contextlib.suppress(OSError):
             for path in folder.iterdir():
-                notes += published(path)
+                notes += read_notes(path)
     return sorted(notes, key=lambda note: note.since)
 
 
@@ -118,7 +118,7 @@ def publish(path: str | os.PathLike[str]) -> None:
     _board = _Board(path)
 
 
-def published(path: Path) -> list[Note]:
+def read_notes(path: Path) -> list[Note]:
     """Returns the notes of a process that publishes, or published until it was killed."""
     try:
         content = path.read_bytes()

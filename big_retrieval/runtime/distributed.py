@@ -19,7 +19,7 @@ WORD = 2048  # maximum bytes of `broadcast`
 LOST = re.compile(r"gloo|nccl|coordination|heartbeat|barrier|UNAVAILABLE|DEADLINE|connection", re.I)
 
 
-def join(use_platform: bool) -> tuple[int, int]:
+def join_processes(use_platform: bool) -> tuple[int, int]:
     """Connects the processes of a run; returns the index of this process and their number.
 
     Args:
@@ -105,10 +105,12 @@ def retryable(processes: int, late: Callable[[], str]) -> Iterator[None]:
         end(f"another process is lost, {late()} ({first[:300]})")
 
 
-def _end_at_once(kind: type[BaseException], value: BaseException, tb: TracebackType | None) -> None:
+def _end_at_once(
+    error_type: type[BaseException], value: BaseException, tb: TracebackType | None
+) -> None:
     """Ends a failed process at once; jax would wait minutes for the others."""
     with contextlib.suppress(OSError, ValueError):  # the process ends even without a screen
-        traceback.print_exception(kind, value, tb)
+        traceback.print_exception(error_type, value, tb)
         sys.stderr.flush()
         sys.stdout.flush()
     os._exit(1)

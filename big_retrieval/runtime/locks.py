@@ -1,6 +1,6 @@
 """Locks: an output folder or file has one owner at a time.
 
-    with Lock(in_folder(folder), of=folder, flag="--out"):
+    with Lock(in_folder(folder), output=folder, flag="--out"):
         ...  # only this process writes into the folder
 
 A second process ends with an error message, or waits. It takes over the lock of a process that is
@@ -45,9 +45,9 @@ def beside(path: Path) -> Path:
     return path.with_name(path.name + ".lock")
 
 
-def in_use(of: Path | str, owner: Owner | str, flag: str) -> str:
+def in_use(output: Path | str, owner: Owner | str, flag: str) -> str:
     """Returns the error message for a second process; see `Lock`."""
-    return f"{of} is in use by {owner}. Wait for it with --wait, or choose another {flag}."
+    return f"{output} is in use by {owner}. Wait for it with --wait, or choose another {flag}."
 
 
 class Lock:
@@ -55,7 +55,7 @@ class Lock:
 
     Args:
       path: the lock's file, see `in_folder` and `beside`.
-      of: the output, as the user named it.
+      output: the output, as the user named it.
       flag: flag that names the output.
       wait: wait for another owner instead of raising an error.
       lost: called, in any thread, after another process took the lock over. If it returns or is
@@ -67,13 +67,13 @@ class Lock:
         self,
         path: Path,
         *,
-        of: Path | str,
+        output: Path | str,
         flag: str = "--out",
         wait: bool = False,
         lost: Callable[[UserError], object] | None = None,
         look: float = LOOK,
     ) -> None:
-        self._path, self._of, self._flag = path, of, flag
+        self._path, self._output, self._flag = path, output, flag
         self._wait, self._on_loss, self._pause = wait, lost, look
         self._lease, self._observer = Lease(path), Observer(path)
         self._created_folders: list[Path] = []  # for the lock, the innermost first
@@ -131,18 +131,18 @@ class Lock:
             if state == "gone" and self._clear(self._observer):
                 last_owner = whose
             elif state == "alive" and not self._wait:
-                return in_use(self._of, whose, self._flag)
+                return in_use(self._output, whose, self._flag)
             elif state == "alive":
                 if self._waited >= LOOK:  # shorter waits, as for tables of a sweep, are not logged
-                    self._log_once(f"waiting for {whose}, which uses {self._of}", owner)
+                    self._log_once(f"waiting for {whose}, which uses {self._output}", owner)
                 return ""
             elif state == "undecided":
                 if self._observer.unchanged:
-                    how = f"waiting up to {LEASE:.0f} s to see if it is alive"
-                    self._log_once(f"{self._of} belongs to {whose}: {how}", owner)
+                    action = f"waiting up to {LEASE:.0f} s to see if it is alive"
+                    self._log_once(f"{self._output} belongs to {whose}: {action}", owner)
                 return ""
         if last_owner:
-            log.info(f"taking over {self._of} from {last_owner}, which is gone")
+            log.info(f"taking over {self._output} from {last_owner}, which is gone")
         return HELD
 
     def _clear(self, stale: Observer) -> bool:
@@ -152,13 +152,13 @@ class Lock:
         # remove the lock of the next owner. The right to remove it is another lease, named after
         # the content of the stale lock.
         name = hashlib.sha256(content).hexdigest()[:12]
-        right = Lease(stale.path.with_name(f"{stale.path.name}.{name}"))
-        if right.create():
+        removal = Lease(stale.path.with_name(f"{stale.path.name}.{name}"))
+        if removal.create():
             try:
                 return self._lease.remove(stale.path, content)
             finally:
-                right.release()
-        other = self._rights.setdefault(right.path, Observer(right.path))
+                removal.release()
+        other = self._rights.setdefault(removal.path, Observer(removal.path))
         if other.look() == "gone":  # it was killed in the middle
             self._clear(other)
         else:
@@ -173,8 +173,8 @@ class Lock:
 
     def _cannot_write(self, error: OSError) -> str:
         if isinstance(error, FileExistsError):
-            return f"{self._flag} {self._of}: {error.filename} is a file. Use a folder."
-        return f"Cannot write {self._flag} {self._of}: {error.strerror}. Choose another."
+            return f"{self._flag} {self._output}: {error.filename} is a file. Use a folder."
+        return f"Cannot write {self._flag} {self._output}: {error.strerror}. Choose another."
 
     def _keep(self) -> None:
         while not self._closed.wait(TICK):
@@ -188,7 +188,7 @@ class Lock:
             raise self._loss
         if not self._path.parent.is_dir():
             raise UserError(
-                f"{self._of} was renamed or removed while this process wrote to it. Repeat the "
+                f"{self._output} was renamed or removed while this process wrote to it. Repeat the "
                 f"command with {self._flag} set to its new place."
             )
 
@@ -209,7 +209,7 @@ class Lock:
                 if renew and now - self._renewed >= LEASE / 2:
                     text = (
                         f"{self._path} was not renewed for {LEASE / 2:.0f} s ({error.strerror}); "
-                        f"another machine may take {self._of} over"
+                        f"another machine may take {self._output} over"
                     )
                     self._log_once(text, self._lease.owner, logging.WARNING)
                 return
@@ -220,8 +220,8 @@ class Lock:
             self._closed.set()
             owner = lease.parse(lease.read_lease(self._path))
             self._loss = UserError(
-                f"{self._of} belongs to {owner or 'nobody'} now: this process was suspended for "
-                f"too long, or {self._path} was removed. This process writes nothing more."
+                f"{self._output} belongs to {owner or 'nobody'} now: this process was suspended "
+                f"for too long, or {self._path} was removed. This process writes nothing more."
             )
         if self._on_loss is not None:
             self._on_loss(self._loss)

@@ -82,10 +82,10 @@ def format_exit_status(code: int) -> str:
 class Signals:
     """A context that counts signals instead of ending this process."""
 
-    def __init__(self, *numbers: signal.Signals) -> None:
+    def __init__(self, *signals: signal.Signals) -> None:
         self.count = 0  # signals so far
         self.first: int | None = None  # number of the first signal
-        self._numbers, self._before = numbers, dict[int, Any]()
+        self._numbers, self._before = signals, dict[int, Any]()
 
     def __enter__(self) -> "Signals":
         for signal_number in self._numbers:

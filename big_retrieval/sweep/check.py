@@ -108,7 +108,7 @@ def _compare(run: SweepRun, checked: Checked) -> None:
             )
 
 
-def answers(lines: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
+def check_commands(lines: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
     """Returns `config` and `metrics`, or `error`, for every command line, each read in a fork."""
     registry.import_shipped()  # once, not in every fork
     fork, out, count = multiprocessing.get_context("fork"), [], os.cpu_count() or 1
@@ -143,4 +143,4 @@ def _answer(flags: Sequence[str], sender: Connection) -> None:
 
 
 if __name__ == "__main__":
-    print(json.dumps(answers(json.load(sys.stdin))))
+    print(json.dumps(check_commands(json.load(sys.stdin))))

@@ -66,10 +66,10 @@ def run_all(runs: Sequence[SweepRun], tables: Callable[[], str]) -> int:
     tables()  # damaged results raise an error before the first run
     screen = _Screen(len(_unfinished(runs)))
     with Signals(*SIGNALS) as stop:
-        for number, run in enumerate(runs, 1):
+        for position, run in enumerate(runs, 1):
             if stop.first is not None:
                 break
-            head = f"[{number}/{len(runs)}] {run.name}"
+            head = f"[{position}/{len(runs)}] {run.name}"
             if read_results(run) is not None:
                 screen.message(f"{head}  finished already")
                 continue

@@ -195,8 +195,8 @@ def select_runs(runs: Sequence[SweepRun], only: str) -> list[SweepRun]:
     if not only:
         return list(runs)
     indices: set[int] = set()
-    for part in only.split(","):
-        match = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", part)
+    for term in only.split(","):
+        match = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", term)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
         if not first <= last < len(runs):
             raise UserError(

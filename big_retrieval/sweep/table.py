@@ -57,7 +57,7 @@ def write_tables(sweep: Sweep, runs: Sequence[SweepRun], workdir: Path, title: s
     """Writes results.csv and results.md of all runs of a sweep; returns the table of means."""
     workdir.mkdir(parents=True, exist_ok=True)
     # Reads under the lock: a writer must not overwrite newer results of another writer.
-    with Lock(workdir / "results.lock", of=workdir, flag="--workdir", wait=True, look=LOOK):
+    with Lock(workdir / "results.lock", output=workdir, flag="--workdir", wait=True, look=LOOK):
         finished = [(run, results) for run in runs if (results := read_results(run)) is not None]
         means = _means_table(sweep, finished)
         page = f"# {title}\n\n{means}\n{_configs_table(sweep.runs)}"

@@ -54,7 +54,7 @@ def batch(seed: int, start: int, stop: int, failures: list[dict]) -> int:
             rows = [json.loads(line) for line in child.stdout.splitlines()]
             usable += sum(row["usable"] for row in rows if "usable" in row)
             new = [row for row in rows if "case" in row]
-            killed = [int(n.place) for n in notes.published(board) if n.place.isdigit()]
+            killed = [int(n.place) for n in notes.read_notes(board) if n.place.isdigit()]
             if child.returncode:
                 if not killed:
                     raise SystemExit(f"a child did not start: {child.stderr[-500:]}")

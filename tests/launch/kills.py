@@ -47,7 +47,7 @@ def process(number: int, port: int, workdir: Path, steps: int) -> None:
     status = 1
     try:
         config = tiny(total_steps=steps, checkpoint_every=3, report=False)
-        distributed.join(False)
+        distributed.join_processes(False)
         watchdog = Watchdog(workdir, 120, process=number, processes=2)
         with watchdog, distributed.retryable(2, watchdog.late):
             train(config, workdir)

@@ -68,7 +68,7 @@ def test_main_rejects_unwritable_logs(tmp_path: Path, capsys: pytest.CaptureFixt
 
 @LINUX
 def test_second_launcher_writes_no_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with locks.Lock(locks.in_folder(tmp_path / "run"), of="run"):
+    with locks.Lock(locks.in_folder(tmp_path / "run"), output="run"):
         assert launch.main(["--", f"--workdir={tmp_path / 'run'}"]) == 2
         assert "run is in use by process" in capsys.readouterr().err
         assert not (tmp_path / "run" / "logs").exists()

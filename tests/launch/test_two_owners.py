@@ -59,7 +59,7 @@ def test_all_processes_end_when_the_first_is_refused(
     elsewhere = dataclasses.replace(lease.this_process(), boot="another")
     monkeypatch.setattr(lease, "this_process", lambda: elsewhere)
     folder = tmp_path / "run"
-    with Lock(in_folder(folder), of=folder):
+    with Lock(in_folder(folder), output=folder):
         group = start(SCRIPT, "--devices=2", "--", *RUN, f"--workdir={folder}")
         output = group.communicate()[0]
         assert group.returncode == 2, output

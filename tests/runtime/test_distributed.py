@@ -11,7 +11,7 @@ VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 
 def test_join_without_variables_is_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAX_COORDINATOR_ADDRESS", raising=False)
-    assert distributed.join(False) == (0, 1)
+    assert distributed.join_processes(False) == (0, 1)
     assert not jax.distributed.is_initialized()
 
 
@@ -31,7 +31,7 @@ def test_join_rejects_incomplete_variables(
         if value is not None:
             monkeypatch.setenv(name, value)
     with user_error(words):
-        distributed.join(False)
+        distributed.join_processes(False)
     assert not jax.distributed.is_initialized()
 
 

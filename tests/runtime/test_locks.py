@@ -49,7 +49,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def lock(path: Path, clock: Clock | None = None, **keys: Any) -> locks.Lock:
-    made = locks.Lock(path, of="runs/a", **keys)
+    made = locks.Lock(path, output="runs/a", **keys)
     if clock is not None:
         made._observer = locks.Observer(path, clock)
     return made
@@ -80,7 +80,7 @@ def dead(path: Path) -> Owner:
 
 def test_second_owner_is_refused(tmp_path: Path) -> None:
     path = locks.in_folder(tmp_path / "runs" / "a")
-    with locks.Lock(path, of="runs/a", flag="--workdir"):
+    with locks.Lock(path, output="runs/a", flag="--workdir"):
         assert json.loads(path.read_bytes())["pid"] == os.getpid()
         with pytest.raises(UserError) as problem:
             lock(path, flag="--workdir").acquire()
@@ -96,7 +96,7 @@ def test_error_releases_the_lock(tmp_path: Path) -> None:
     path = locks.in_folder(tmp_path / "a")
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "file").touch()
-    with pytest.raises(ZeroDivisionError), locks.Lock(path, of="a"):
+    with pytest.raises(ZeroDivisionError), locks.Lock(path, output="a"):
         assert 1 / 0
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["file"]
 
@@ -402,7 +402,7 @@ def test_other_processes_follow_the_first(tmp_path: Path, refused: bool) -> None
 
 def test_check_rejects_a_renamed_folder(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    with locks.Lock(locks.in_folder(folder), of=folder, flag="--workdir"):
+    with locks.Lock(locks.in_folder(folder), output=folder, flag="--workdir"):
         locks.check()
         folder.rename(tmp_path / "moved")
         with pytest.raises(UserError, match=r"renamed or removed.*--workdir set to its new place"):

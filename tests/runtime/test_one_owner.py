@@ -65,7 +65,7 @@ def test_command_refuses_a_locked_output(words: list[str], lock: str, tmp_path: 
         lock = lock.replace(name.upper(), name)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.json").write_text("{}")
-    with locks.Lock(tmp_path / lock, of="x"):
+    with locks.Lock(tmp_path / lock, output="x"):
         done = in_process(*words)
     assert done.returncode == 2
     assert "is in use by process" in done.stderr
@@ -92,7 +92,7 @@ def test_metrics_reject_a_replaced_file(tmp_path: Path) -> None:
 
 def test_metrics_stop_after_a_lost_lock(tmp_path: Path) -> None:
     path = locks.in_folder(tmp_path)
-    with locks.Lock(path, of=tmp_path):
+    with locks.Lock(path, output=tmp_path):
         metrics = Metrics(tmp_path, restored_step=None)
         metrics.write(1, {"loss": 1.0})
         path.write_text("another's")
@@ -107,6 +107,6 @@ def test_locked_run_can_be_evaluated(out: Path, monkeypatch: pytest.MonkeyPatch)
     (out / "checkpoints").mkdir(parents=True)
     done = []
     monkeypatch.setattr(evaluate, "_evaluate", lambda options, mode, folder: done.append(folder))
-    with locks.Lock(locks.in_folder(out), of=out):
+    with locks.Lock(locks.in_folder(out), output=out):
         evaluate.main(evaluate.EvaluateOptions(run=out))
     assert done == [out]

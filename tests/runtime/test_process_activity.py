@@ -87,4 +87,4 @@ def test_notes_of_a_killed_process_stay(tmp_path):
         "activity.reading('bad.tiff').__enter__(); os.kill(os.getpid(), signal.SIGKILL)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9
-    assert [note.place for note in activity.published(tmp_path / "worker_0")] == ["bad.tiff"]
+    assert [note.place for note in activity.read_notes(tmp_path / "worker_0")] == ["bad.tiff"]

@@ -21,7 +21,7 @@ def main() -> None:
     if (folder / "repaired").exists():
         mode = "finish"
     try:
-        Lock(in_folder(folder), of=folder).acquire()
+        Lock(in_folder(folder), output=folder).acquire()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         os._exit(2)

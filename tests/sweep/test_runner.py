@@ -159,7 +159,7 @@ def test_child_watches_parent_without_help_of_kernel(tmp_path: Path) -> None:
         "import sys, time; from pathlib import Path; from big_retrieval.runtime import child",
         "from big_retrieval.runtime.locks import Lock, in_folder",
         "child._kernel_kills = lambda: False",
-        f"Lock(in_folder(Path({str(tmp_path)!r})), of='x').acquire()",
+        f"Lock(in_folder(Path({str(tmp_path)!r})), output='x').acquire()",
         "child.end_with(int(sys.argv[1]))",
         f"Path({str(tmp_path / 'started')!r}).write_text('1')",
         "time.sleep(600)",
@@ -199,7 +199,7 @@ def test_run_locked_at_its_start_is_left_to_its_owner(
         return len(looks) > 1 and look(*args)
 
     monkeypatch.setattr(runner, "_in_use", in_use)
-    with Lock(in_folder(stubs.runs[0].folder), of="run"):
+    with Lock(in_folder(stubs.runs[0].folder), output="run"):
         assert stubs.run() == 1
     assert "left to the process that is running it" in capfd.readouterr().out
     assert "is in use by process" in (stubs.runs[0].folder / "log.txt").read_text()

@@ -130,7 +130,7 @@ def delete_stores(cache: Path, every: bool) -> None:
 def _delete(store: CachedStore) -> None:
     """Deletes a store; raises a UserError if another process writes it."""
     folder = store.folder.with_name(store.folder.name.removesuffix(".partial"))
-    with locks.Lock(locks.beside(folder), of=folder, flag="BIG_RETRIEVAL_STORES"):
+    with locks.Lock(locks.beside(folder), output=folder, flag="BIG_RETRIEVAL_STORES"):
         (store.folder / INFO).unlink(missing_ok=True)  # a folder without it is never opened
         durable.remove(store.folder)
 

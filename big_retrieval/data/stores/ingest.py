@@ -92,7 +92,7 @@ def _make_store(folder: Path, files: Sequence[File], reader: Reader) -> Path:
         )
         folder = temporary_folder() / folder.name
     owner = locks.Lock(
-        locks.beside(folder), of=folder, flag="BIG_RETRIEVAL_STORES", wait=True, look=0.2
+        locks.beside(folder), output=folder, flag="BIG_RETRIEVAL_STORES", wait=True, look=0.2
     )
     with owner:
         if not _is_store(folder):  # another process may have read the files meanwhile

@@ -158,7 +158,7 @@ def _load_hub(name: str) -> FixedLengthTokenizer:
     tokenizer = hub.fetch(
         name,
         lambda cached: transformers.AutoTokenizer.from_pretrained(name, local_files_only=cached),
-        what="config.tokenizer.path",
+        label="config.tokenizer.path",
         otherwise="give a local vocab.txt or tokenizer.json",
     )
     inner = getattr(tokenizer, "backend_tokenizer", None)
