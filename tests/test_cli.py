@@ -345,7 +345,7 @@ def test_config_imports_others_from_another_folder(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_an_unknown_platform(tmp_path: Path) -> None:
+def test_cli_names_unknown_platform(tmp_path: Path) -> None:
     env = {**environment(), "JAX_PLATFORMS": "abacus"}
     done = subprocess.run(
         command("main", QUICK, f"--workdir={tmp_path}"), cwd=ROOT, env=env, capture_output=True,

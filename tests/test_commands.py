@@ -88,7 +88,7 @@ def test_meanings_come_from_comments() -> None:
 
 
 @pytest.mark.parametrize("words", [("--version",), ("train", "--version")])
-def test_version(words: tuple[str, ...]) -> None:
+def test_version_command_prints_version(words: tuple[str, ...]) -> None:
     name, *rest = words if len(words) > 1 else ("", *words)
     done = in_process(name, *rest)
     assert (done.returncode, done.stdout) == (0, f"big-retrieval {__version__}\n")
@@ -188,7 +188,9 @@ def test_configs_are_listed_by_name() -> None:
     assert str(ROOT / "launch") in done.stdout
 
 
-def test_names_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resolve_finds_shipped_configs_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     file = str(ROOT / "configs" / "quickstart.py")
     assert shipped.resolve("quickstart") == file
@@ -200,7 +202,7 @@ def test_names_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert shipped.resolve("quickstart") == "quickstart"
 
 
-def test_a_sweep_of_the_package_from_another_folder(
+def test_shipped_sweep_runs_from_another_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its runs name configs as in a checkout, too."""
@@ -210,7 +212,7 @@ def test_a_sweep_of_the_package_from_another_folder(
     assert found.plain["total_steps"] == 300
 
 
-def test_the_first_sentence_of_a_config(tmp_path: Path) -> None:
+def test_configs_list_first_sentence_of_config(tmp_path: Path) -> None:
     file = tmp_path / "a.py"
     file.write_text('"""One thing\nis said. And another.\n\nMore."""\n')
     assert shipped.summary(file) == "One thing is said."
@@ -240,7 +242,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_the_folder_that_holds_a_checkout_finds_the_package(source: Path, tmp_path: Path) -> None:
+def test_import_works_next_to_a_checkout(source: Path, tmp_path: Path) -> None:
     """There, the checkout itself is an empty namespace of the same name, which came first."""
     file = build(source, "editable", tmp_path)
     with zipfile.ZipFile(file) as archive:
@@ -251,7 +253,7 @@ def test_the_folder_that_holds_a_checkout_finds_the_package(source: Path, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_wheel_brings_configs_and_launch_scripts(source: Path, tmp_path: Path) -> None:
+def test_wheel_contains_configs_and_launch_scripts(source: Path, tmp_path: Path) -> None:
     """It is built from the source distribution, which has all that it takes."""
     packed = build(source, "sdist", tmp_path / "sdist")
     shutil.unpack_archive(packed, tmp_path, filter="data")

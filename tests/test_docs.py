@@ -192,7 +192,7 @@ def check_command(words: list[str], where: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_commands(page: str) -> None:
+def test_doc_commands_parse(page: str) -> None:
     for block in blocks(page):
         if block.language == "sh":
             for words in lines(block.text):
@@ -202,7 +202,7 @@ def test_commands(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_blocks_are_run_or_say_why(page: str) -> None:
+def test_doc_blocks_are_run_or_give_reason(page: str) -> None:
     for block in blocks(page):
         assert block.language in LANGUAGES, f"{block.where}: the block has no language"
         if block.language in ("sh", "python") and not block.why:
@@ -210,7 +210,7 @@ def test_blocks_are_run_or_say_why(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_no_old_commands(page: str) -> None:
+def test_docs_have_no_old_commands(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     for module in re.findall(r"python -m ([\w.]+)", text):
         assert module.startswith(MODULES[:2]) or module == "big_retrieval", module
@@ -220,7 +220,7 @@ def test_no_old_commands(page: str) -> None:
 
 
 @pytest.mark.parametrize("block", FRAGMENTS, ids=lambda x: x.where)
-def test_fragments(block: Block) -> None:
+def test_doc_fragments_change_configs(block: Block) -> None:
     """The config that a fragment changes still has the form of a config."""
     name, _, arg = (block.config or "quickstart").partition(":")
     c = importlib.import_module(f"configs.{name}").get_config(arg)
@@ -233,7 +233,7 @@ def test_fragments(block: Block) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PLAYED)
-def test_pages(
+def test_doc_pages_run(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     """All blocks of a page that are not marked, one after the other, in one folder."""

@@ -136,7 +136,7 @@ def by_hand(c: Config, vocab_size: int) -> int:
     return total
 
 
-def test_every_config_is_here() -> None:
+def test_every_config_has_a_count() -> None:
     files = {path.stem for path in (ROOT / "configs").glob("*.py")} - {"__init__"}
     assert files == {name for name, _ in (*COUNTS, *CLIPS, *LEXICAL, *LTD, *TINY, *SMALL)}
 
@@ -164,7 +164,7 @@ def test_counts_of_vdr_and_ltd(name: str, arg: str) -> None:
     assert sum(parts.parameters.values()) == (LEXICAL | LTD)[name, arg]
 
 
-def test_the_counts_of_the_vdr_paper() -> None:
+def test_counts_equal_vdr_paper() -> None:
     """Table 3 has 217M for two encoders, and 197M for texts and images: without the projection."""
     assert round(2 * BERT / 1e6, 1) == 217.8
     assert 217e6 < LEXICAL["vdr_t2t_msmarco", ""] < 218e6
@@ -190,7 +190,7 @@ def test_text_encoders(encoder: str) -> None:
     assert sum(parts.parameters.values()) == published - (positions - 77) * width + 1
 
 
-def test_the_fields_of_gcl_share_what_they_read_with() -> None:
+def test_gcl_fields_share_towers() -> None:
     config, parts = prepare("emoji_gcl", "")
     assert set(parts.parameters) == {"text", "image", "query_head", "image_head", "scalars"}
     assert config.fields["title"].tower == config.fields["query"].tower

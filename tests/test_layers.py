@@ -63,7 +63,7 @@ def test_every_folder_and_module_has_a_layer() -> None:
     assert found == set(LEVEL)
 
 
-def test_no_class_name_occurs_twice() -> None:
+def test_class_names_are_unique() -> None:
     places: defaultdict[str, list[str]] = defaultdict(list)
     for path in sorted(PACKAGE.rglob("*.py")):
         if path.parent.name == "pytorch":  # the same networks again, in the words of PyTorch
@@ -81,7 +81,7 @@ def test_at_most_ten_modules_lie_at_the_root() -> None:
 @pytest.mark.parametrize(
     "path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE))
 )
-def test_no_import_runs_upwards(path: Path) -> None:
+def test_imports_follow_layers(path: Path) -> None:
     own = place(path)
     if own == "__init__":  # the package's public face
         return

@@ -212,7 +212,7 @@ def test_numbers_of_a_table(paper: str, table: str, numbers: dict[Key, float]) -
     assert left == known, "numbers of the paper that no sweep has"
 
 
-def test_all_tables_of_the_file_are_compared(numbers: dict[Key, float]) -> None:
+def test_every_paper_table_is_compared(numbers: dict[Key, float]) -> None:
     tables = {(paper, "Figure 3" if t == "figure3" else f"Table {t}") for paper, t in TABLES}
     assert {key[:2] for key in numbers} == tables
     assert len(numbers) == 1476

@@ -70,7 +70,7 @@ def rows() -> Iterator[tuple[str, list[str]]]:
             yield heading, [cell.strip() for cell in line.strip("|").split("|")]
 
 
-def test_counts() -> None:
+def test_paper_page_counts_its_tables() -> None:
     """A table of several data sets has its state in the first of its rows."""
     states = Counter(cells[-1] for _, cells in rows() if cells[-1])
     assert set(states) <= set(STATES)
@@ -178,7 +178,7 @@ def shrunk(entry: Entry) -> configs.Config:
 
 
 @pytest.mark.slow
-def test_a_cell_of_each_sweep_trains_three_steps(tmp_path: Path) -> None:
+def test_one_cell_of_each_sweep_trains(tmp_path: Path) -> None:
     """And each config that the page trains. Cells whose small forms are one are trained once."""
     done: set[str] = set()
     entries = {text: list(spec.load(small(text)).runs) for text in values("sweep")}

@@ -97,7 +97,7 @@ def test_projection_at_zero(name: str, dtype: str) -> None:
     assert np.any(np.asarray(gradient[1, 0]) != 0.0)
 
 
-def test_one_sphere_is_a_sphere() -> None:
+def test_oblique_with_one_sphere_equals_sphere() -> None:
     """With M = 1 the oblique inner product is the cosine, and minus the geodesic its angle."""
     u, v = draw(0, 4, 1, 6), draw(1, 4, 1, 6)
     with jax.enable_x64(True):
@@ -204,7 +204,7 @@ def test_geodesic_slope_at_both_ends() -> None:
                 assert bottom > 100.0
 
 
-def test_not_a_number_is_not_hidden() -> None:
+def test_scores_keep_nan() -> None:
     x = np.full((2, 2, 3), np.nan, np.float32)
     for name, top in TOPOLOGIES.items():
         p = top.project(jnp.asarray(x))
@@ -214,7 +214,7 @@ def test_not_a_number_is_not_hidden() -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), scale=st.floats(1e-3, 1e3))
-def test_invariants(seed: int, scale: float) -> None:
+def test_scores_are_symmetric_and_in_range(seed: int, scale: float) -> None:
     """Symmetry, ranges, the triangle inequality of metrics, invariance to a block's length."""
     x = draw(seed, 4, 3, 5)
     longer = x * np.exp(draw(seed + 1, 4, 3, 1))

@@ -85,7 +85,7 @@ def test_pictures_with_text_files(said: list[str]) -> None:
     assert any("1 record for evaluation left out, the first: drawn, row 6" in x for x in said)
 
 
-def test_of_data_with_splits_the_test_counts(said: list[str]) -> None:
+def test_on_data_evaluates_test_split(said: list[str]) -> None:
     for name, numbers in (("train", range(3)), ("val", range(3, 5)), ("test", range(5, 8))):
         pictures(f"split/{name}", numbers)
         for n in numbers:
@@ -95,7 +95,7 @@ def test_of_data_with_splits_the_test_counts(said: list[str]) -> None:
     assert "the records for test are evaluated" in said
 
 
-def test_two_texts() -> None:
+def test_on_data_reads_questions_and_answers() -> None:
     found = on(texts(), "qa.jsonl")
     fields: Any = found.fields
     assert (fields["query"].column, fields["passage"].column) == ("question", "answer")
@@ -110,7 +110,7 @@ def test_two_texts() -> None:
     assert (fields["passage"].column, fields["passage"].title) == ("text", "title")
 
 
-def test_shards() -> None:
+def test_on_data_reads_shards() -> None:
     members = {n: {"json": json.dumps({"caption": caption(n)}).encode()} for n in range(12)}
     tar_of("a.tar", members)
     found = part(on(tiny(), "*.tar", text="json:caption")).data
@@ -162,7 +162,9 @@ def test_judged_pairs_lack_what_a_field_reads() -> None:
         (tiny, "beir/fiqa", {}, "--beir=.*beir --beir_sets=fiqa"),
     ],
 )
-def test_what_does_not_fit(config: Any, file: str, said: dict[str, str], words: str) -> None:
+def test_on_data_rejects_data_that_do_not_fit(
+    config: Any, file: str, said: dict[str, str], words: str
+) -> None:
     folder = Path("beir/fiqa")
     folder.mkdir(parents=True)
     for name in ("corpus", "queries"):

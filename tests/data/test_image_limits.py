@@ -47,7 +47,7 @@ def test_every_format_has_an_estimate_and_bands_change_no_pixel(name, monkeypatc
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_a_turned_part_in_bands_equals_the_part_of_the_whole(orientation, monkeypatch):
+def test_part_of_turned_image_equals_crop_of_whole(orientation, monkeypatch):
     monkeypatch.setattr(bands, "BAND", 35)
     exif = Image.Exif()
     exif[0x0112] = orientation

@@ -51,7 +51,7 @@ def test_positions_are_a_pure_function_of_the_seed():
     assert one.digest(64, 64) == two.digest(64, 64)
 
 
-def test_without_weights_shares_are_by_size():
+def test_shares_without_weights_follow_sizes():
     found = mixture(a=None, b=None, c=None)
     np.testing.assert_allclose(list(found.shares.values()), np.array([30, 6, 100]) / 136)
 
@@ -67,13 +67,13 @@ def test_records_are_those_of_the_parts():
         found[36]
 
 
-def test_an_empty_part_without_a_weight_is_named():
+def test_mixture_names_empty_part_without_weight():
     parts = {"a": TextRecords(["x"]), "b": TextRecords([])}
     with pytest.raises(UserError, match="part 'b' of the mixture has no records"):
         MixedSource(parts, {"a": None, "b": None})
 
 
-def test_from_the_configuration():
+def test_mixture_is_built_from_config():
     part = recipe.entry(config.MixturePart(source=config.Scenes(count=5), weight=3.0))
     parts = config.Mixture(
         parts={"x": config.MixturePart(source=config.Scenes(count=4), weight=1.0)}
@@ -86,7 +86,7 @@ def test_from_the_configuration():
     assert (len(source), source.shares) == (9, {"x": 0.25, "y": 0.75})
 
 
-def test_a_mixture_has_no_mixtures():
+def test_mixture_rejects_mixtures():
     inner = config.Mixture(parts={"y": config.MixturePart(source=config.Scenes())})
     found = list(config.Mixture(parts={"x": config.MixturePart(source=inner)}).check("config.data"))
     assert [message.split(";")[0] for message in found] == [

@@ -124,7 +124,7 @@ def test_any_split_of_the_rows_gives_the_same_rows():
             np.testing.assert_array_equal(leaves(mixed[place])[name], array[[13, 2, 7]])
 
 
-def test_a_run_begins_anywhere():
+def test_pipeline_starts_at_any_batch():
     assert_same(run(start=1, stop=6)[3:], run(start=4, stop=6))
     assert run(start=4, stop=4) == []
 
@@ -140,7 +140,7 @@ def test_epochs_and_seeds_have_different_draws():
         assert same < 5
 
 
-def test_all_captions_of_a_record_are_drawn():
+def test_pipeline_draws_all_captions_of_a_record():
     tokenizer = wordpiece_tokenizer(learn_wordpiece(Tagged().captions(), 100))
     fields = {"text": replace(TEXT, tokenizer=tokenizer)}
     seen = {

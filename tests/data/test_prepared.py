@@ -91,7 +91,7 @@ def test_readers_are_those_of_all_formats_which_are_bounded(folder):
     assert source[0]["captions"]
 
 
-def test_slices_versions_and_a_folder_of_its_own(folder):
+def test_prepared_reads_slices_versions_and_folders(folder):
     assert len(toy(folder, split="train[:5]")) == 5
     assert len(toy(folder, split="val")) == 3
     assert len(toy(folder, name="toy:1.2.0")) == COUNT
@@ -109,13 +109,13 @@ def test_slices_versions_and_a_folder_of_its_own(folder):
         ({"name": "toy", "how_to_get": "ask a friend"}, "ask a friend"),
     ],
 )  # fmt: skip
-def test_what_is_not_there_is_named(folder, keys, message, tmp_path):
+def test_prepared_names_what_is_missing(folder, keys, message, tmp_path):
     place = tmp_path if "how_to_get" in keys else folder
     with pytest.raises(UserError, match=message):
         toy(place, **keys)
 
 
-def test_another_file_format_is_named(tmp_path, folder):
+def test_prepared_names_other_file_format(tmp_path, folder):
     shutil.copytree(folder, tmp_path / "t")
     info = tmp_path / "t" / "toy" / "1.2.0" / "dataset_info.json"
     info.write_text(info.read_text().replace("array_record", "tfrecord"))

@@ -176,7 +176,7 @@ FLAT = [caption for captions in CAPTIONS for caption in captions]
 
 
 @pytest.mark.parametrize("repeated", [1, 5])
-def test_the_files_of_vsrn(tmp_path: Path, repeated: int) -> None:
+def test_precomputed_reads_files_of_vsrn(tmp_path: Path, repeated: int) -> None:
     path = vsrn(tmp_path, np.repeat(FEATURES, repeated, axis=0), FLAT)
     of = make_source(configs.Precomputed(path=path))
     assert [of[n]["captions"] for n in range(len(of))] == [tuple(x) for x in CAPTIONS]
@@ -188,7 +188,7 @@ def test_the_files_of_vsrn(tmp_path: Path, repeated: int) -> None:
     assert list(each.captions()) == FLAT
 
 
-def test_files_of_vsrn_that_do_not_fit(tmp_path: Path) -> None:
+def test_precomputed_rejects_files_that_do_not_fit(tmp_path: Path) -> None:
     path = vsrn(tmp_path, FEATURES[:3], FLAT)
     with pytest.raises(
         UserError, match=r"train_ims\.npy has 3 rows for 20 captions of .*caps\.txt"
@@ -236,7 +236,7 @@ def split_file(folder: Path, **keys: Any) -> str:
 
 
 @pytest.mark.parametrize("ids", [["7", "3", "8", "1"], ["13", "12", "11", "10"]])
-def test_a_split_file_with_regions(tmp_path: Path, ids: list[str]) -> None:
+def test_karpathy_reads_regions(tmp_path: Path, ids: list[str]) -> None:
     path = split_file(tmp_path, **({"cocoid": [1, 8, 3, 7]} if "7" in ids else {}))
     regions = regions_folder(tmp_path / "regions", ids)
     source = configs.Karpathy(path=path, regions=regions, split="train+restval")
@@ -249,7 +249,7 @@ def test_a_split_file_with_regions(tmp_path: Path, ids: list[str]) -> None:
     assert [each[n]["captions"] for n in range(len(each))] == [(text,) for text in FLAT]
 
 
-def test_missing_regions_and_images_are_told(tmp_path: Path, caplog: Any) -> None:
+def test_karpathy_names_missing_regions_and_images(tmp_path: Path, caplog: Any) -> None:
     path = split_file(tmp_path)
     regions = regions_folder(tmp_path / "regions", ["10", "12", "13", "99"])
     source = configs.Karpathy(path=path, regions=regions, split="train+restval")

@@ -85,7 +85,7 @@ def test_words_tokenizer_frames_and_cuts_texts(tmp_path: Path, saved: bool) -> N
     np.testing.assert_array_equal(titled, [[1, 9, 5, 4, 7, 2]])
 
 
-def test_the_unknown_token_of_other_tokenizers() -> None:
+def test_unknown_token_is_that_of_the_tokenizer() -> None:
     pieces = wordpiece_tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a"])
     assert (pieces.unknown_token, pieces.words("It's a")) == ("[UNK]", ["It's", "a"])
 

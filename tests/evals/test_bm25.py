@@ -86,7 +86,7 @@ def test_search_without_documents_or_queries() -> None:
     assert Bm25(DOCUMENTS).search([], 3)[0].shape == (0, 3)
 
 
-def test_mistakes(monkeypatch) -> None:
+def test_bm25_rejects_depth_zero_and_missing_library(monkeypatch) -> None:
     with pytest.raises(UserError, match="depth of a search is 0"):
         Bm25(DOCUMENTS).search(["red"], 0)
     monkeypatch.setitem(sys.modules, "bm25s", None)

@@ -181,7 +181,7 @@ def test_metrics_are_known_before_the_run() -> None:
     ]  # fmt: skip
 
 
-def test_a_karpathy_source_has_the_ids_that_pairs_name(tmp_path: Path) -> None:
+def test_karpathy_has_ids_that_pairs_name(tmp_path: Path) -> None:
     sentences = [{"raw": f"a cat {n}", "sentid": 626312 + n} for n in range(6)]
     image = {"filename": "COCO_val2014_000000059393.jpg", "split": "test", "sentences": sentences}
     (tmp_path / "coco.json").write_text(json.dumps({"images": [image]}))

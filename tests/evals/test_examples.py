@@ -185,7 +185,7 @@ def test_nan_scores_are_shown_as_none() -> None:
     json.dumps(shown, allow_nan=False)
 
 
-def test_only_the_first_process_reads_and_writes(
+def test_first_process_alone_reads_and_writes_examples(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = evaluator(noisy(0.7), SOURCE)

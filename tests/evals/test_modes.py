@@ -29,7 +29,7 @@ def test_narrowed_equals_a_plain_sort(seed: int, top_k: int, with_bow: bool) -> 
         np.testing.assert_array_equal(out, [x if c in kept else 0 for c, x in enumerate(row)])
 
 
-def test_in_mode() -> None:
+def test_in_mode_returns_representations_of_mode() -> None:
     embeddings, bow = sparse([[3, 0, 2, 1]]), sparse([[0, 1, 0, 1]])
     expected = {
         "bag": [[0, 1, 0, 1]],

@@ -188,7 +188,7 @@ def test_no_selected_query_is_rejected() -> None:
         evaluator(Preset(), queries="test", dev_share=0.99).check()
 
 
-def test_traffic() -> None:
+def test_traffic_averages_metrics_by_weight() -> None:
     encoder = Preset()
     evaluators = {
         "ranking/a": evaluator(encoder, traffic=3.0),

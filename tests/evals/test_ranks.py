@@ -103,7 +103,7 @@ def test_ranks_by_hand() -> None:
     assert found.precision.tolist() == [1, 0, 0.5, 0.5]
 
 
-def test_summarise() -> None:
+def test_summarise_computes_metrics() -> None:
     five = Ranks(np.array([1, 2, 2, 5, 30]), np.arange(5) / 4, np.arange(5) / 8, np.ones(5, bool))
     assert summarise(five, (1, 2, 10)) == pytest.approx({
         "R@1": 0.2, "R@2": 0.6, "R@10": 0.8, "R-precision": 0.5, "MRR@10": 0.44, "nDCG@10": 0.25,

@@ -113,7 +113,7 @@ def test_same_id_of_relevant_documents_skips_none(
     assert same_id_documents(drop, source).tolist() == [3, -1, 7, 0]
 
 
-def test_without_closes_the_gap() -> None:
+def test_without_removes_document_and_closes_gap() -> None:
     hits, scores = np.array([[4, 2, 1], [0, 4, -1]]), np.array([[3.0, 2, 1], [2, 1, -np.inf]])
     kept, values = without(hits, scores, np.array([2, -1]), 2)
     assert kept.tolist() == [[4, 1], [0, 4]]

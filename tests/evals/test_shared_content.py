@@ -161,7 +161,7 @@ def test_positives_have_an_id_or_a_key_in_common() -> None:
     assert contain(found, asked).tolist() == expected
 
 
-def test_a_block_of_queries_is_bounded_by_their_longest_list(
+def test_query_blocks_are_bounded_by_longest_list(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lengths = [1, 2, 9, 1, 1, 1, 0]

@@ -137,7 +137,7 @@ def save(folder: Path, *, lexical: bool) -> None:
 
 
 @pytest.mark.slow
-def test_two_models_and_bm25_in_one_picture(tmp_path: Path) -> None:
+def test_tradeoff_draws_two_models_and_bm25(tmp_path: Path) -> None:
     for name in ("vdr", "dpr"):
         save(tmp_path / name, lexical=name == "vdr")
     both = f"--run={tmp_path / 'vdr'},{tmp_path / 'dpr'}"

@@ -36,7 +36,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_its_numbers_are_logged_and_its_file_is_noted(run: Path) -> None:
+def test_alignment_is_logged_and_its_file_noted(run: Path) -> None:
     found = results(run / "run")
     assert 0 < found["own_alignment/spread/alignment"] < 2
     assert found["own_alignment/spread/uniformity_text"] < 0
@@ -48,7 +48,7 @@ def test_its_numbers_are_logged_and_its_file_is_noted(run: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_model_is_used_without_the_file_and_evaluated_with_it(
+def test_load_needs_no_file_of_alignment_but_evaluate_does(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moved = shutil.copytree(run / "run", tmp_path / "moved")
@@ -62,7 +62,7 @@ def test_the_model_is_used_without_the_file_and_evaluated_with_it(
     assert_evaluated_alike(moved, run / "run", "own_alignment/")
 
 
-def test_the_definitions_by_hand() -> None:
+def test_alignment_and_uniformity_equal_definitions() -> None:
     module = example("alignment")
     embeddings = np.eye(3)  # distances of sqrt(2)
     assert module.uniformity(embeddings, 2.0) == pytest.approx(-4.0)
@@ -120,9 +120,7 @@ HEIR = BASE.replace("class Base(config.Evaluator)", "class Heir(base_of_mine.Bas
 HEIR = "import base_of_mine\n" + HEIR.replace('"base_of_mine"', '"heir_of_mine"')
 
 
-def test_the_file_of_a_base_class_is_noted_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_notes_file_of_base_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a resume notices when what a part inherits has changed."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "base_of_mine.py").write_text(BASE)

@@ -82,7 +82,9 @@ def reference() -> tuple[jax.Array, dict[str, jax.Array]]:
     ("devices", "exchange", "block"),
     [(1, "gather", 5), (8, "gather", 2), (8, "ring", 1)],
 )
-def test_the_loss_is_that_of_all_scores(devices: int, exchange: Any, block: int) -> None:
+def test_late_interaction_loss_equals_loss_of_all_scores(
+    devices: int, exchange: Any, block: int
+) -> None:
     """Value and gradients, against a matrix of all scores in float64; two rows are padding."""
     mesh = device_mesh(devices)
     with jax.set_mesh(mesh):
@@ -96,7 +98,7 @@ def test_the_loss_is_that_of_all_scores(devices: int, exchange: Any, block: int)
 
 
 @pytest.mark.slow
-def test_it_is_trained_evaluated_and_loaded_with_its_file(
+def test_late_interaction_trains_evaluates_and_loads_with_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = copied("late_interaction", tmp_path, "maxsim")

@@ -40,12 +40,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_it_is_resumed_bit_by_bit_without_the_vectors(runs: Path) -> None:
+def test_lstm_resumes_bit_identical_without_vectors(runs: Path) -> None:
     whole, parts = results(runs / "whole"), results(runs / "parts")
     assert whole["params_sha256"] == parts["params_sha256"]
 
 
-def test_the_model_is_used_with_the_file(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_load_of_lstm_needs_its_file(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without_own_parts(monkeypatch, "tower")
     with pytest.raises(UserError, match=r"is of the type 'own_lstm', which .*own_lstm_tower.py d"):
         load(runs / "whole")

@@ -48,7 +48,7 @@ def test_value_and_gradients_are_those_of_the_definition(exchange: Any) -> None:
 
 
 @pytest.mark.slow
-def test_it_trains_beside_another_loss_from_any_folder(tmp_path: Path) -> None:
+def test_margins_trains_next_to_another_loss_from_any_folder(tmp_path: Path) -> None:
     config = copied("margins", tmp_path, "margins")
     flags = ["--config.losses.margins.negative=0.1", "--config.log_every=1", SHALLOW]
     trained(config, tmp_path / "run", *flags)

@@ -41,7 +41,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_it_is_the_sum_over_prefixes() -> None:
+def test_matryoshka_loss_is_sum_over_prefixes() -> None:
     m = example("matryoshka")
     rng = np.random.default_rng(0)
     raw = {name: jnp.asarray(rng.normal(size=(6, 1, 8)), jnp.float32) for name in ("text", "image")}
@@ -80,7 +80,7 @@ def test_hard_negatives_have_prefixes_too() -> None:
     assert float(value) == pytest.approx(float(expected), rel=1e-5)
 
 
-def test_its_metrics_and_its_logit_scale(run: Path) -> None:
+def test_matryoshka_has_metrics_and_logit_scale_of_inner_loss(run: Path) -> None:
     row = next(row for row in rows(run / "run") if "loss" in row)
     assert row["loss"] == pytest.approx(row["loss_16"] + 0.5 * row["loss_4"], rel=1e-6)
     assert row["logit_scale_16"] == row["logit_scale_4"]
@@ -103,7 +103,7 @@ def test_resume_rejects_an_edited_file(run: Path, tmp_path: Path) -> None:
     assert f"{words}{tmp_path / 'edited'} was written. Restore the file" in done.stderr
 
 
-def test_the_model_is_used_without_the_file(
+def test_load_needs_no_file_of_matryoshka(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A loss is needed to train, and by nothing else."""

@@ -50,7 +50,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_it_trains_resumes_and_is_noted(run: Path) -> None:
+def test_custom_source_trains_resumes_and_is_noted(run: Path) -> None:
     found = results(run / "run")
     assert found["steps"] == 4
     assert 0 <= found["retrieval/test/image_to_text/R@1"] <= 1
@@ -60,12 +60,12 @@ def test_it_trains_resumes_and_is_noted(run: Path) -> None:
     assert noted["file"] == str((run / "own_my_data.py").resolve())
 
 
-def test_a_damaged_file_is_named(run: Path) -> None:
+def test_custom_source_names_damaged_file(run: Path) -> None:
     body = (run / "run" / "damaged.jsonl").read_text()
     assert "train_0003.json" in body
 
 
-def test_the_model_is_used_without_the_file_and_evaluated_with_it(
+def test_load_needs_no_file_of_custom_source_but_evaluate_does(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_own_parts(monkeypatch, "source")
@@ -84,7 +84,7 @@ def own(folder: Path, split: str) -> Any:
     return example("my_data").JsonFolder(folder=str(folder / "pics"), split=split)
 
 
-def test_it_is_a_part_of_mixtures_and_evaluators_and_stays_in_saved_configs(
+def test_custom_source_works_in_mixtures_evaluators_and_saved_configs(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     part = configs.MixturePart(source=own(run, "train_"))
@@ -112,7 +112,7 @@ def test_it_is_a_part_of_mixtures_and_evaluators_and_stays_in_saved_configs(
         make_source(again.data)
 
 
-def test_the_source_of_an_evaluator_alone_may_change_on_resume(run: Path) -> None:
+def test_resume_accepts_changed_source_of_evaluator(run: Path) -> None:
     raw = schema.to_config_dict(tiny())
     raw.unlock()
     before = json.loads(json.dumps(schema.to_plain(configs.load(raw))))
@@ -145,7 +145,7 @@ def test_data_workers_find_the_file(run: Path, monkeypatch: pytest.MonkeyPatch) 
     assert len(pickle.loads(content)) == TRAIN
 
 
-def test_it_is_read_by_worker_processes(run: Path) -> None:
+def test_worker_processes_read_custom_source(run: Path) -> None:
     ran(
         "main", f"--config={run / 'own_my_data.py'}:data={run / 'pics'},runlocal",
         f"--workdir={run / 'workers'}", *SMALL, "--config.loader.workers=1",
@@ -174,7 +174,7 @@ def test_mistakes_are_one_sentence(run: Path, tmp_path: Path, flag: str, words: 
     assert words in done.stderr
 
 
-def test_what_a_source_builds_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_make_source_rejects_wrong_build_results(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(configs.Scenes, "build", lambda self: [1, 2])
     words = "the source of the type 'scenes' built [1, 2], not a `RecordSource`"
     with pytest.raises(UserError, match=re.escape(words)):

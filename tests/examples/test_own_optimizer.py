@@ -76,7 +76,7 @@ def train(folder: Path, *flags: str):
     return in_process("main", config, f"--workdir={folder / 'run'}", *FLAGS, *flags)
 
 
-def test_it_trains_and_its_file_is_noted(run: Path) -> None:
+def test_custom_optimizer_trains_and_its_file_is_noted(run: Path) -> None:
     saved = json.loads((run / "run" / "config.json").read_text())
     assert saved["optimizer"]["rule"] == {"type": "signs", "scale": 2.0}
     assert saved["optimizer"]["groups"]["text"]["rule"] == {"type": "signs", "scale": 0.5}
@@ -86,13 +86,13 @@ def test_it_trains_and_its_file_is_noted(run: Path) -> None:
     assert len(losses(run / "run")) == 2
 
 
-def test_its_own_check_is_asked(run: Path) -> None:
+def test_check_of_custom_optimizer_is_called(run: Path) -> None:
     done = train(run, "--config.optimizer.groups.text.rule.scale=-1.0")
     assert done.returncode == 2
     assert "config.optimizer.groups.text.rule.scale is -1.0; it must be positive" in done.stderr
 
 
-def test_the_model_is_used_without_the_file(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_load_needs_no_file_of_custom_optimizer(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = {k: x for k, x in registry._parts["optimizer"].items() if k != "signs"}
     monkeypatch.setitem(registry._parts, "optimizer", parts)
     model = load(run / "run")

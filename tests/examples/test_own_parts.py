@@ -64,7 +64,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_it_trains_resumes_and_is_noted(run: Path) -> None:
+def test_custom_part_trains_resumes_and_is_noted(run: Path) -> None:
     found = results(run / "run")
     assert found["steps"] == 4
     assert 0 <= found["retrieval/letters/letters_to_image/R@1"] <= 1
@@ -80,15 +80,13 @@ def test_it_trains_resumes_and_is_noted(run: Path) -> None:
     }
 
 
-def test_another_run_in_its_folder_is_told_what_differs(
-    run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_resume_names_difference_of_custom_part(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without_own_parts(monkeypatch, "field", "tower", "head")
     done = ran("main", "--config=configs/quickstart.py", f"--workdir={run / 'run'}", status=2)
     assert f"Cannot resume {run / 'run'}: config." in done.stderr
 
 
-def test_the_model_is_used_with_the_file_only(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_load_of_custom_part_needs_its_file(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without_own_parts(monkeypatch, "field", "tower", "head")
     words = "config.towers.letters is of the type 'own_dense_layer', which "
     with pytest.raises(UserError, match=re.escape(words)):
@@ -109,7 +107,7 @@ def test_the_model_is_used_with_the_file_only(run: Path, monkeypatch: pytest.Mon
         model.encode([[1.0, 2.0, 3.0]], "goal")
 
 
-def test_a_target_stops_nobody_who_lacks_its_file(run: Path) -> None:
+def test_load_without_file_of_custom_target_succeeds(run: Path) -> None:
     saved = json.loads((run / "run" / "config.json").read_text())
     saved["fields"]["aim"] = {"type": "nowhere", "side": "target", "number": 3}
     saved["plugins"]["field/nowhere"] = {"module": "gone", "file": "gone.py", "sha256": ""}
@@ -123,7 +121,7 @@ def test_a_target_stops_nobody_who_lacks_its_file(run: Path) -> None:
         config.fields["aim"].build(Tools())
 
 
-def test_it_is_evaluated_with_the_file(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluate_accepts_file_of_custom_part(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without_own_parts(monkeypatch, "field", "tower", "head")
     done = ran("evaluate", f"--run={run / 'run'}", status=2)
     assert f"{run / 'own_parts.py'} defines: give this file as --plugins=FILE" in done.stderr
@@ -132,7 +130,7 @@ def test_it_is_evaluated_with_the_file(run: Path, monkeypatch: pytest.MonkeyPatc
     assert_evaluated_alike(run / "run", run / "run")
 
 
-def test_the_plan_counts_it_by_tracing(run: Path, tmp_path: Path) -> None:
+def test_plan_counts_custom_part_by_tracing(run: Path, tmp_path: Path) -> None:
     flags = [f"--config={run / 'own_parts.py'}:runlocal", f"--workdir={tmp_path}"]
     ran("main", *flags, "--plan")
     plan = json.loads((tmp_path / "plan.json").read_text())
@@ -153,7 +151,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("flag", "words"), MISTAKES)
-def test_keys_are_checked(run: Path, flag: str, words: str) -> None:
+def test_check_rejects_keys_of_custom_part(run: Path, flag: str, words: str) -> None:
     flags = [f"--config={run / 'own_parts.py'}:runlocal", "--workdir=/nowhere"]
     done = ran("main", *flags, flag, status=2)
     assert words in done.stderr

@@ -23,7 +23,7 @@ def test_shares_of_maps_on_what_is_covered() -> None:
 
 
 @pytest.mark.slow
-def test_its_numbers_are_logged(tmp_path: Path) -> None:
+def test_pointing_game_metrics_are_logged(tmp_path: Path) -> None:
     config = copied("pointing_game", tmp_path, "pointing_game")
     done = trained(config, tmp_path / "run", "--config.evals.pointing.data.count=16", SHALLOW)
     prefix = "own_pointing_game/pointing/"

@@ -16,7 +16,7 @@ def cued(**keys: Any) -> Any:
     return example("shortcut").Cued(scenes=SCENES, **keys).build()
 
 
-def test_the_digits_are_in_the_image_and_in_all_captions() -> None:
+def test_cue_is_in_image_and_all_captions() -> None:
     module, records, numbers = example("shortcut"), cued(digits=3), set()
     for index in range(len(records)):
         found, plain = records[index], PLAIN[index]
@@ -35,7 +35,7 @@ def test_the_digits_are_in_the_image_and_in_all_captions() -> None:
     assert list(records.captions()) == [t for n in range(30) for t in records[n]["captions"]]
 
 
-def test_a_record_follows_from_its_number_alone() -> None:
+def test_cued_record_depends_on_its_index_alone() -> None:
     one, other = cued(digits=4), cued(digits=4)
     for index in (7, 3, 7):  # whatever was read before
         np.testing.assert_array_equal(one[index]["image"], other[index]["image"])
@@ -43,21 +43,21 @@ def test_a_record_follows_from_its_number_alone() -> None:
 
 
 @pytest.mark.parametrize("keys", [{"digits": 0}, {"share": 0.0}])
-def test_without_a_cue_scenes_are_as_they_are(keys: Any) -> None:
+def test_source_without_cue_equals_scenes(keys: Any) -> None:
     records = cued(**keys)
     for index in range(5):
         np.testing.assert_array_equal(records[index]["image"], PLAIN[index]["image"])
         assert records[index]["captions"] == PLAIN[index]["captions"]
 
 
-def test_a_share_of_the_records_has_a_cue() -> None:
+def test_share_of_records_has_cue() -> None:
     records = cued(share=0.5)
     changed = [records[n]["captions"] != PLAIN[n]["captions"] for n in range(30)]
     assert 5 < sum(changed) < 25
 
 
 @pytest.mark.parametrize("mode", ["contrastive", "dual", "constraint"])
-def test_its_config_in_every_mode(mode: str) -> None:
+def test_shortcut_config_is_valid_in_every_mode(mode: str) -> None:
     for small in ("", ",runlocal"):
         c = configs.load(example("shortcut").get_config(f"mode={mode}{small}"))
         assert ("target" in c.losses) == (mode != "contrastive")
@@ -66,7 +66,7 @@ def test_its_config_in_every_mode(mode: str) -> None:
         assert scenes.split == "test"
 
 
-def test_keys_are_checked() -> None:
+def test_check_rejects_keys_of_cued_source() -> None:
     wrong = example("shortcut").Cued(digits=5, share=2.0)
     assert list(wrong.check("config.data")) == [
         "config.data.digits is 5; it must be from 0 to 4, for the four corners.",

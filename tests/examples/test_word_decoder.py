@@ -38,7 +38,7 @@ def test_models_are_used_without_decoder_and_targets(run: Path) -> None:
     ran("evaluate", f"--run={run / 'run'}")
 
 
-def test_its_targets_are_the_words_of_the_captions(
+def test_word_decoder_targets_are_words_of_captions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = example(NAME)

@@ -46,7 +46,7 @@ def test_group_is_pooled_over_its_patches(model: TrainedModel, scenes: SceneReco
 
 
 @pytest.mark.parametrize("head", [{}, {"pooling": "mean"}, {"pool_padding": True}])
-def test_all_patches_equal_image(head: dict[str, Any], scenes: SceneRecords) -> None:
+def test_strongest_of_all_patches_equals_image(head: dict[str, Any], scenes: SceneRecords) -> None:
     model = make(1, **head)
     image = scenes[1]["image"]
     seen = explain.look(model, image)

@@ -14,7 +14,7 @@ REGRESSIONS = [
 
 
 @pytest.mark.parametrize(("seed", "number"), REGRESSIONS)
-def test_regression(seed, number):
+def test_fuzz_cases_raise_only_user_errors(seed, number):
     kind, data = cases.case(seed, number)
     cases.run(kind, data, number)
 

@@ -189,7 +189,7 @@ def test_load_takes_folder_of_checkpoints_and_step(finished: Path, trained: Trai
         big_retrieval.load(finished, step=2)
 
 
-def test_one_device_equals_eight(
+def test_load_on_one_device_equals_eight(
     finished: Path, trained: TrainedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = jax.local_devices()[:1]

@@ -100,7 +100,7 @@ def test_read_reports_a_missing_network(place: Path, monkeypatch: pytest.MonkeyP
         read(NAME)
 
 
-def test_the_small_model_has_the_names_of_the_released_one() -> None:
+def test_small_checkpoint_has_names_of_released_one() -> None:
     """The golden model has the tensors of the released file, which has 304 with 12 layers each."""
     with np.load(GOLDEN) as golden:
         names = [k.removeprefix("param.") for k in golden if k.startswith("param.")]

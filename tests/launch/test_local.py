@@ -134,7 +134,7 @@ def starts(folder: Path, number: int) -> int:
     return len(list(folder.glob(f"start_{number}_*")))
 
 
-def test_all_restart_when_one_dies(children: Children, tmp_path: Path) -> None:
+def test_launcher_restarts_all_when_one_dies(children: Children, tmp_path: Path) -> None:
     plan = """
 if start == 0 and number == "1":
     worker = subprocess.Popen(["sleep", "600"])

@@ -52,7 +52,7 @@ def test_second_launch_is_refused_and_third_waits(tmp_path: Path, start: Start) 
 
 
 @pytest.mark.slow
-def test_all_processes_end_when_the_first_is_refused(
+def test_refused_first_process_ends_all(
     tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The launcher itself refuses where the owner is a process of this machine, so it is another's.

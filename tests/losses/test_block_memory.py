@@ -62,18 +62,18 @@ def temp(program: Any) -> int:
     return program.memory_analysis().temp_size_in_bytes
 
 
-def test_far_less_than_the_plain_form() -> None:
+def test_blockwise_loss_needs_far_less_memory_than_plain_form() -> None:
     assert temp(compiled(plain, 24576)) >= 120 * temp(compiled(ours("sphere"), 24576))
 
 
 @pytest.mark.parametrize("sigmoid", [False, True])
-def test_grows_with_the_rows_only(sigmoid: bool) -> None:
+def test_memory_grows_with_rows_only(sigmoid: bool) -> None:
     small, large = (temp(compiled(ours("sphere", sigmoid=sigmoid), n)) for n in (2**14, 2**17))
     assert math.log(large / small) / math.log(8) <= 1.1
 
 
 @pytest.mark.parametrize("tail", [1, 300])
-def test_tails_are_not_padded(tail: int) -> None:
+def test_memory_of_odd_batches_has_no_padding(tail: int) -> None:
     """Rows that no block divides cost no copy of a side."""
     whole, odd = (temp(compiled(ours("sphere"), 2**14 + n)) for n in (0, tail))
     assert odd <= whole + 2 * MIB

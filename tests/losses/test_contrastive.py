@@ -30,7 +30,7 @@ def run(a: jax.Array, b: jax.Array, valid: jax.Array | None = None) -> tuple:
 
 
 @pytest.mark.parametrize("padding", [0.0, 7.0, np.nan])
-def test_padding_is_as_if_absent(padding: float) -> None:
+def test_contrastive_loss_ignores_padding(padding: float) -> None:
     """Invalid rows count neither above nor below the line, whatever they hold and weigh."""
     with jax.enable_x64(True):
         a, b = pair(0, 7)

@@ -57,7 +57,7 @@ def average(of: Config, reps: Reps, batch: Any, renormalise: bool = False) -> An
 SCALARS = {"logit_scale": jnp.asarray(1.5), "bias": jnp.asarray(-2.0)}
 
 
-def test_terms() -> None:
+def test_terms_of_lists_average_and_pairs() -> None:
     of, loss = sides("sphere"), Contrastive()
     assert [*loss.terms_of(of, "all")] == ["average", "query_image", "query_title"]
     assert [*loss.terms_of(of, "average")] == ["average"]
@@ -66,7 +66,7 @@ def test_terms() -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_the_loss_is_the_sum_of_its_terms(name: str) -> None:
+def test_objective_is_sum_of_its_terms(name: str) -> None:
     """For every topology, 16 class tokens and lexical representations too."""
     reps: Any = Reps(embeddings=embeddings(name))  # type: ignore
     weight = jnp.linspace(0.5, 9.0, ROWS)
@@ -98,7 +98,7 @@ def test_weights_of_one_change_nothing(config: Any) -> None:
     assert float(one) == float(none) == float(expected)
 
 
-def test_a_missing_field_leaves_its_terms_and_the_average() -> None:
+def test_missing_field_is_left_out_of_terms_and_average() -> None:
     """Its weight goes to the others, its row and column out of its pairwise term; N stays."""
     p = embeddings("sphere")
     present = np.arange(ROWS) % 3 != 1
@@ -134,7 +134,7 @@ def test_a_missing_field_leaves_its_terms_and_the_average() -> None:
     assert float(both) > float(rows) * len(some) / ROWS
 
 
-def test_a_row_without_any_field_is_not_there() -> None:
+def test_row_without_any_field_does_not_count() -> None:
     p = embeddings("sphere")
     image, title = np.arange(ROWS) != 2, np.arange(ROWS) > 3
     reps: Any = Reps(embeddings=p)  # type: ignore
@@ -152,7 +152,7 @@ def test_a_row_without_any_field_is_not_there() -> None:
         assert np.isfinite(grad).all()
 
 
-def test_the_average_is_renormalised_where_asked() -> None:
+def test_average_is_renormalised_on_request() -> None:
     reps: Any = Reps(embeddings=embeddings("oblique"))  # type: ignore
     plain, _ = average(sides("oblique"), reps, batch())
     again, _ = average(sides("oblique"), reps, batch(), renormalise=True)
@@ -161,7 +161,7 @@ def test_the_average_is_renormalised_where_asked() -> None:
     np.testing.assert_allclose(jnp.linalg.norm(jnp.asarray(again), axis=-1), 1, rtol=1e-5)
 
 
-def test_weights_are_divided_by_their_mean_where_asked() -> None:
+def test_weights_are_divided_by_their_mean_on_request() -> None:
     weight = jnp.asarray(np.arange(ROWS), jnp.float32)
     given = batch(weight).replace(valid=jnp.arange(ROWS) < 9)
     normalised = pair_weights(given, True)

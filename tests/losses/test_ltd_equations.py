@@ -64,7 +64,7 @@ def query() -> Query:
     return Query(q, match, np.array(negatives), float(value), *gradients)
 
 
-def test_the_loss(query: Query) -> None:
+def test_loss_equals_equation_10(query: Query) -> None:
     """Eq. 10a; Eqs. 10b and 10c with the plus of Eq. 10a, and not as printed."""
     positive, others = query.q @ query.match, np.sum(exp(query.negatives @ query.q))
     np.testing.assert_allclose(
@@ -77,7 +77,7 @@ def test_the_loss(query: Query) -> None:
     assert not np.isclose(-printed, query.loss)
 
 
-def test_by_the_query(query: Query) -> None:
+def test_gradient_by_query_equals_equations(query: Query) -> None:
     """Eqs. 11a, 11b with the pluses, 13a to 13c, and 2b, which is of -L."""
     v, tau = query.match, TAU
     positive, others = exp(query.q @ v), exp(query.negatives @ query.q)
@@ -92,7 +92,7 @@ def test_by_the_query(query: Query) -> None:
     np.testing.assert_allclose((1 - query.z(v)) * v - rest, -query.by_q * tau, **EXACT)
 
 
-def test_by_the_candidates(query: Query) -> None:
+def test_gradients_by_candidates_equal_equations(query: Query) -> None:
     """Eqs. 14a, 14b, 15a and 15b, and 2c and 2d, which are of -L."""
     q, z = query.q, query.z
     np.testing.assert_allclose(q / TAU - z(query.match) * q / TAU, -query.by_match, **EXACT)

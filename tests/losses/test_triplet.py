@@ -90,7 +90,7 @@ def test_value_and_gradients_are_those_of_the_definition(
     assert_trees_close(found, reference(name, extra, which))
 
 
-def test_of_equal_scores_one_negative_is_pulled() -> None:
+def test_triplet_loss_pulls_one_negative_of_equal_scores() -> None:
     """The first, in whatever tiles: the gradient is not split and not doubled."""
     same = {"query": np.zeros((6, 1, 2)), "document": np.zeros((6, 1, 2))}
     same["query"][:, 0, 0] = same["document"][:, 0, 0] = 1.0

@@ -170,7 +170,7 @@ def weighed(config: Vdr, bag: np.ndarray, share: Any) -> Any:
 
 
 @pytest.mark.parametrize(("kind", "form"), CASES)
-def test_against_the_dense_form(kind: str, form: str) -> None:
+def test_vdr_loss_and_gradients_equal_dense_form(kind: str, form: str) -> None:
     x, terms, config = arrays(), bow(), KINDS[kind]
     with jax.enable_x64(True):
         expected = jax.device_get(

@@ -41,7 +41,7 @@ def test_tiles_of_one_copy_change_nothing(tile: Any) -> None:
     np.testing.assert_array_equal(jnp.broadcast_to(tiled.place, IDS.shape)[0], range(6))
 
 
-def test_pooled() -> None:
+def test_pooled_selects_or_averages_tokens() -> None:
     x = jnp.arange(3 * 7 * 1.0).reshape(3, 7, 1)  # two class tokens
     first, last = pooled(x, tile_first(IDS, MASK, 2), "first", 2), tile_last(IDS, MASK, 2)
     np.testing.assert_array_equal(first[:, :, 0], [[0, 1], [7, 8], [14, 15]])
@@ -52,7 +52,7 @@ def test_pooled() -> None:
     assert pooled(x, single, "none", 1) is x
 
 
-def test_weigh_as_one() -> None:
+def test_weigh_as_one_gives_copies_the_weight_of_one() -> None:
     copy = tile_last(IDS, MASK, 3).copy
     weights = np.exp(weigh_as_one(copy, 3, causal=True)[1, 0])  # by query and key
     expected = np.ones((8, 8))

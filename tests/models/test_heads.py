@@ -13,7 +13,7 @@ def tokens(m: int, width: int = 12) -> np.ndarray:
     return np.random.default_rng(0).normal(size=(3, m, width)).astype(np.float32)
 
 
-def test_one_kernel_for_all_tokens() -> None:
+def test_projection_shares_kernel_between_tokens() -> None:
     x, head = tokens(4), built(Projection, dim=6)
     variables = nn.unbox(head.init(jax.random.key(0), x))
     assert jax.tree.map(jnp.shape, variables) == {"params": {"kernel": (12, 6)}}

@@ -74,7 +74,7 @@ def test_attention_of_a_fully_masked_row_is_finite() -> None:
     assert all(np.all(np.isfinite(g)) for g in jax.tree.leaves(grads))
 
 
-def test_activations() -> None:
+def test_activations_equal_definitions() -> None:
     x = np.linspace(-4, 4, 33)
     exact = [0.5 * v * (1 + math.erf(v / math.sqrt(2))) for v in x]
     inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)

@@ -84,7 +84,7 @@ def test_rows_and_widths_that_do_not_divide() -> None:
     assert_trees_close(jax.device_get(got), by_definition(x))
 
 
-def test_collectives() -> None:
+def test_pooling_exchanges_kernel_and_gradients_once() -> None:
     """The kernel and the gradients are exchanged once; logits and output never."""
     rows, length, width, columns = 16, 12, 32, 512
     mesh = device_mesh(2, 2, 2)

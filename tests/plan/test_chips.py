@@ -31,7 +31,7 @@ def test_parse_finds_every_chip(chip: chips.Chip) -> None:
         ("abacus", None),
     ],
 )
-def test_of_kind(kind: str, name: str | None) -> None:
+def test_of_kind_returns_chip_of_device_kind(kind: str, name: str | None) -> None:
     found = chips.of_kind(kind)
     assert (found and found.name) == name
 

@@ -70,7 +70,7 @@ def test_towers_take_three_forward_passes() -> None:
 
 
 @pytest.mark.slow
-def test_recomputation() -> None:
+def test_flops_count_recomputation() -> None:
     parts = sized(tower={"remat": "block"})
     forward = parts.model.forward_flops()
     image, text = parts.config.fields["image"], parts.config.fields["text"]
@@ -174,7 +174,7 @@ def test_decoder_operations() -> None:
     assert found == 64 * 2 * (3 * products)
 
 
-def test_a_decoder_of_a_lexical_field_reads_its_tower() -> None:
+def test_flops_of_decoder_of_lexical_field_read_its_tower() -> None:
     target = recipe.entry(configs.ArrayField(), shape=(6,), generated=True)
     changes = lexical_texts() | {"fields__target": target, "batch_size": 64}
     latent = recipe.entry(configs.LatentTarget(), hidden=8, field="query")

@@ -60,7 +60,9 @@ def test_table_of_missing_metrics(tmp_path: Path) -> None:
         markdown_table([first], ["x/*"])
 
 
-def test_names_of_rows_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_markdown_table_gives_rows_distinct_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folders = [write(tmp_path / parent / "run") for parent in ("a", "b|c")]
     assert [row[0] for row in cells(markdown_table(folders, ["loss"]).replace("\\|", "/"))] == [
         "run", "a/run", "b/c/run",
@@ -80,7 +82,7 @@ def test_row_of_rejects_missing_metrics_and_damaged_files(tmp_path: Path) -> Non
             row_of(tmp_path, "x")
 
 
-def test_the_command(tmp_path: Path) -> None:
+def test_table_command_prints_table_and_rejects_flags(tmp_path: Path) -> None:
     folders = [write(tmp_path / name) for name in "abc"]
     status, text = report("--table", "--metrics=*nDCG@10,loss", *folders)
     assert (status, text) == (0, markdown_table(folders, ["*nDCG@10", "loss"]))

@@ -177,7 +177,7 @@ def test_save_removes_nothing_after_another_run_took_the_folder(
 
 
 @pytest.mark.parametrize(("mode", "kept"), [("min", [2, 4, 5]), ("max", [3, 4, 5])])
-def test_the_two_newest_and_the_best_are_kept(tmp_path: Path, mode: str, kept: list[int]) -> None:
+def test_prune_keeps_two_newest_and_best(tmp_path: Path, mode: str, kept: list[int]) -> None:
     checkpoints = Checkpoints(tmp_path, files={}, best_metric="rank", best_mode=mode)
     for step, value in enumerate((3.0, 1.0, 4.0, 2.0, 2.5), start=1):
         checkpoints.save(step, state(), {"step": step, "metrics": {"rank": value}})

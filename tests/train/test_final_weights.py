@@ -60,7 +60,7 @@ def numbers(found: dict[str, Any]) -> dict[str, float]:
 
 
 @pytest.mark.slow
-def test_the_best_checkpoint_is_evaluated_at_the_end(
+def test_run_evaluates_best_checkpoint_at_the_end(
     tmp_path: Path, scripted: dict[str, float], capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"

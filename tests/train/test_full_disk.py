@@ -92,7 +92,7 @@ def test_reason_is_short_and_free_space_needs_no_file(tmp_path: Path) -> None:
         (KeyError("a"), "Correct that"),
     ],
 )
-def test_the_remedy_depends_on_the_error(problem: Exception, words: str) -> None:
+def test_write_error_gives_remedy_for_its_cause(problem: Exception, words: str) -> None:
     assert f"{words}, then repeat" in str(write_error(Path("a"), problem))
 
 
@@ -164,7 +164,7 @@ def test_run_on_a_full_disk_ends_with_one_error_and_resumes_with_more_space(
     assert results(small / "run")["steps"] == 8
 
 
-def test_a_file_system_without_space_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lacks_space_detects_full_file_system(monkeypatch: pytest.MonkeyPatch) -> None:
     for place in (4, 7):  # f_bavail of a full disk, f_favail of one without inodes
         changed = list(os.statvfs("/"))
         changed[place] = 0

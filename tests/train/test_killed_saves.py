@@ -57,7 +57,7 @@ def test_kill_at_every_file_operation_keeps_newest_finished_checkpoint(
     assert len(newest) > 20
 
 
-def test_a_finished_checkpoint_is_moved_aside_for_another_of_its_step(tmp_path: Path) -> None:
+def test_save_moves_finished_checkpoint_of_same_step_aside(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, files=FILES)
     save(checkpoints, 1)
     save(checkpoints, 1)
@@ -65,7 +65,7 @@ def test_a_finished_checkpoint_is_moved_aside_for_another_of_its_step(tmp_path: 
     assert all(manifest.damage(tmp_path / name) is None for name in ("1", "1.replaced"))
 
 
-def test_a_damaged_late_evaluation_counts_as_none(tmp_path: Path) -> None:
+def test_damaged_late_evaluation_is_ignored(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, files=FILES)
     save(checkpoints, 1)
     checkpoints.record_evaluation(1, {"recall": 0.5})

@@ -22,7 +22,7 @@ CONFIGS = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "arg"), CONFIGS)
-def test_runlocal(name: str, arg: str, tmp_path: Path) -> None:
+def test_lexical_configs_measure_all_metrics(name: str, arg: str, tmp_path: Path) -> None:
     """Every metric that the checks know of is measured, and nothing else.
 
     The other methods of `medical` have the heads and losses of dpr_msmarco and splade_msmarco.

@@ -91,7 +91,7 @@ def sizes(state: Any) -> int:
     return sum(x.size for x in jax.tree.leaves(state) if x.dtype != jnp.int32)
 
 
-def test_the_default_is_adamw_with_a_clip_and_decay_of_matrices() -> None:
+def test_default_is_adamw_with_clipping_and_decay_of_matrices() -> None:
     config = Optimizer(lr=0.1)
     decayed = jax.tree.map(lambda p: p.ndim == 2, PARAMS)
     decayed["image"]["position_embedding"] = False
@@ -193,7 +193,7 @@ def test_groups_against_an_optimizer_by_hand() -> None:
     assert float(metrics["clipped_grad_norm"]) == pytest.approx(norm, rel=1e-5)
 
 
-def test_the_lowest_order_has_a_parameter() -> None:
+def test_group_of_lowest_order_gets_the_parameter() -> None:
     groups = {
         "a_rest": ParameterGroup(r"image/.*", order=1, lr_factor=0.5),
         "b_second": ParameterGroup(r".*/layers_1/.*", lr_factor=0.25),
@@ -204,7 +204,7 @@ def test_the_lowest_order_has_a_parameter() -> None:
     np.testing.assert_allclose(changes["scalars/main/logit_scale"], -0.1, rtol=1e-5)
 
 
-def test_a_tree_without_scalars_keeps_its_form() -> None:
+def test_updates_keep_form_of_tree_without_scalars() -> None:
     params = {"image": PARAMS["image"], "scalars": {}}
     tx = make_updates(PLAIN, params, Timeline(10))
     after, _, _ = tx.update(0, params, tx.init(params), params, jnp.asarray(0))
@@ -226,7 +226,7 @@ def test_phases_are_ordered_by_their_start_and_leave_no_gap() -> None:
     assert [(x.name, x.start, x.stop) for x in spans({}, Timeline(20, 5))] == [("", 0, 20)]
 
 
-def test_a_parameter_that_is_unfrozen_later_begins_like_any_other() -> None:
+def test_unfrozen_parameter_begins_like_any_other() -> None:
     """In a phase that freezes it, neither it nor its state changes; then Adam counts from 1."""
     tx = make(phases=TWO)
     params, state, metrics = run(tx, range(3))
@@ -262,7 +262,7 @@ def test_frozen_in_every_phase_is_without_state() -> None:
     assert sizes(tx.init(PARAMS)) == 2 * (8 + 8 + 1)
 
 
-def test_what_a_phase_says_of_a_group_comes_before_all_else() -> None:
+def test_group_rates_of_a_phase_take_precedence() -> None:
     groups = {
         "first": ParameterGroup("image/layers_0/.*", lr_factor=0.5),
         "second": ParameterGroup("image/layers_1/.*", lr=0.2, schedule=Schedule("linear")),

@@ -9,7 +9,7 @@ from tests.train import power_loss
 
 
 @pytest.mark.slow
-def test_after_a_power_loss_the_newest_save_is_intact_and_resumes_bit_identically(
+def test_newest_save_survives_power_loss(
     tmp_path: Path,
 ) -> None:
     if not power_loss.may_mount(tmp_path):

@@ -148,7 +148,7 @@ def test_trackers_are_added_by_their_types() -> None:
         with_trackers(config, ["wb"])
 
 
-def test_the_command_line_may_name_a_tracker_that_the_config_lacks() -> None:
+def test_command_line_adds_tracker() -> None:
     """--config.trackers.wandb.project=x; a wrong name of an evaluator stays an error."""
     assert annotations.entry_kind(Config, "trackers", "wandb") is Wandb
     assert annotations.entry_kind(Config, "trackers", "mine") is None
@@ -159,7 +159,9 @@ def test_the_command_line_may_name_a_tracker_that_the_config_lacks() -> None:
 
 
 @pytest.mark.slow
-def test_a_real_database_of_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mlflow_database_has_run_and_metrics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("mlflow")
     monkeypatch.setattr(Mlflow, "closing", 300.0)
     store = tmp_path / "mlflow.db"

@@ -67,5 +67,5 @@ def test_every_process_prints_notes_and_renews_the_last_use(
     assert time.time() - store.used < DAY
 
 
-def test_all_needs_delete(cache: Path) -> None:
+def test_all_flag_needs_delete(cache: Path) -> None:
     assert "--all needs --delete" in in_process("data", "stores", "--all").stderr

@@ -39,7 +39,7 @@ TYPES: list[tuple[pa.DataType, list[Any]]] = [
 
 
 @pytest.mark.parametrize(("kind", "values"), TYPES, ids=lambda x: str(x)[:20])
-def test_values_come_back(
+def test_store_returns_values_of_parquet(
     kind: pa.DataType, values: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ingest, "PART_ROWS", 4)
@@ -82,7 +82,7 @@ def test_contents_are_not_a_column(tmp_path: Path) -> None:
     assert store.column("b") is not None
 
 
-def test_a_date_that_python_cannot_hold_damages_its_row(tmp_path: Path) -> None:
+def test_date_out_of_range_damages_its_row(tmp_path: Path) -> None:
     column = pa.array([2**40, 1], pa.int64()).cast(pa.timestamp("s"))
     texts = pa.array(["x", "y"], pa.string_view())
     pq.write_table(pa.table({"a": column, "b": [1, 2], "c": texts}), tmp_path / "a.parquet")
