@@ -153,7 +153,7 @@ def imagenet_variant(folder: Path) -> None:
         image(folder / wnid / f"{wnid}_0.jpg")
 
 
-def of(name: str, evaluator: str = "") -> configs.Source:
+def source_of(name: str, evaluator: str = "") -> configs.Source:
     """Returns the source of a config's training data, or of an evaluator."""
     name, _, arg = name.partition(":")
     config = configs.load(importlib.import_module(f"configs.{name}").get_config(arg))
@@ -166,30 +166,48 @@ PART_KEYS = {"path", "files", "lines", "records", "queries", "md5", "sidecar", "
 TRIPLES = "qidpidtriples.train.full.2.tsv"
 FOLDERS = "oblique_s16_yfcc15m:benchmarks=folders"
 LAYOUTS: dict[str, tuple[Callable[[Path], None], list[Callable[[], configs.Source]], int]] = {
-    "coco": (coco, [lambda: of("ltd_coco"), lambda: of("clip_bert_yfcc15m", "coco")], 1),
-    "flickr30k": (flickr30k, [lambda: of("ltd_f30k")], 1),
+    "coco": (
+        coco,
+        [lambda: source_of("ltd_coco"), lambda: source_of("clip_bert_yfcc15m", "coco")],
+        1,
+    ),
+    "flickr30k": (flickr30k, [lambda: source_of("ltd_f30k")], 1),
     "imagenet": (
         imagenet,
-        [lambda: of(FOLDERS, "imagenet"), lambda: of(FOLDERS, "imagenet_probe")],
+        [lambda: source_of(FOLDERS, "imagenet"), lambda: source_of(FOLDERS, "imagenet_probe")],
         2,
     ),
-    "imagenet-v2": (imagenet_v2, [lambda: of(FOLDERS, "imagenet_v2")], 3),
-    "imagenet-a": (imagenet_variant, [lambda: of(FOLDERS, "imagenet_a")], 2),
-    "imagenet-r": (imagenet_variant, [lambda: of(FOLDERS, "imagenet_r")], 2),
+    "imagenet-v2": (imagenet_v2, [lambda: source_of(FOLDERS, "imagenet_v2")], 3),
+    "imagenet-a": (imagenet_variant, [lambda: source_of(FOLDERS, "imagenet_a")], 2),
+    "imagenet-r": (imagenet_variant, [lambda: source_of(FOLDERS, "imagenet_r")], 2),
     "cc3m": (tars, [lambda: configs.Tar(path="data/cc3m/*.tar")], 4),
-    "yfcc15m": (tars, [lambda: of("clip_bert_yfcc15m"), lambda: of("oblique_s16_yfcc15m")], 4),
-    "marqo-gs-10m": (marqo, [lambda: of("gcl_gs10m"), lambda: of("gcl_gs10m", "zero_shot")], 3),
+    "yfcc15m": (
+        tars,
+        [lambda: source_of("clip_bert_yfcc15m"), lambda: source_of("oblique_s16_yfcc15m")],
+        4,
+    ),
+    "marqo-gs-10m": (
+        marqo,
+        [lambda: source_of("gcl_gs10m"), lambda: source_of("gcl_gs10m", "zero_shot")],
+        3,
+    ),
     "msmarco": (
         msmarco,
-        [lambda: of("dpr_msmarco"), lambda: of(f"splade_msmarco:triples={TRIPLES},systems=all")],
+        [
+            lambda: source_of("dpr_msmarco"),
+            lambda: source_of(f"splade_msmarco:triples={TRIPLES},systems=all"),
+        ],
         2,
     ),
     "nq": (nq, [lambda: configs.Dpr(path="data/nq/biencoder-nq-train.json")], 1),
-    "beir/msmarco": (beir, [lambda: of("dpr_msmarco", "msmarco")], 1),
-    "beir/scifact": (beir, [lambda: of("vdr_t2t_msmarco", "scifact")], 1),
+    "beir/msmarco": (beir, [lambda: source_of("dpr_msmarco", "msmarco")], 1),
+    "beir/scifact": (beir, [lambda: source_of("vdr_t2t_msmarco", "scifact")], 1),
     "scan": (
         scan,
-        [lambda: of("ltd_vsrn:name=flickr30k"), lambda: of("ltd_vsrn:name=flickr30k", "val")],
+        [
+            lambda: source_of("ltd_vsrn:name=flickr30k"),
+            lambda: source_of("ltd_vsrn:name=flickr30k", "val"),
+        ],
         1,
     ),
 }

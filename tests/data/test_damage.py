@@ -75,7 +75,7 @@ def read(source: Any, damage: Damage | None = None, **keys: Any) -> list[dict[st
     )
 
 
-def same(a: dict[str, Any], b: dict[str, Any], row: int) -> bool:
+def has_same_row(a: dict[str, Any], b: dict[str, Any], row: int) -> bool:
     return (
         a["record"][row] == b["record"][row]
         and np.array_equal(a["image"]["pixels"][row], b["image"]["pixels"][row])
@@ -163,7 +163,7 @@ GOOD_LINES = {
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def clean_batches(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Batches without damage."""
     return read(write(tmp_path_factory.mktemp("whole") / "data"))
 
@@ -195,7 +195,7 @@ def test_damage_is_counted_and_replaced(tmp_path):
                 assert found["record"][row] < RECORDS
                 hits += 1
             else:
-                assert same(found, clean, row)
+                assert has_same_row(found, clean, row)
     assert hits > len(cases)  # some of them twice, in two epochs, but named once
     named = [json.loads(text) for text in (tmp_path / "damaged.jsonl").read_text().splitlines()]
     assert damage.count == len(named) == len(cases)
@@ -214,10 +214,10 @@ def test_odd_but_usable_records_are_used(tmp_path):
     assert {*range(count)} == {record for batch in found for record in batch["record"].tolist()}
 
 
-def test_replacement_depends_only_on_position(whole, tmp_path):
+def test_replacement_depends_only_on_position(clean_batches, tmp_path):
     source = write(tmp_path, b"")
     wanted = read(source, Damage(None, 1.0))
-    hit = any(BAD in batch["record"][3:] for batch in whole[4:])
+    hit = any(BAD in batch["record"][3:] for batch in clean_batches[4:])
     for reading in ({"threads": 2}, {"threads": 0}, {"workers": 1, "threads": 1}):
         damage = Damage(None, 0.5)
         parts = read(source, damage, start_batch=4, rows=np.arange(3, 8), **reading)

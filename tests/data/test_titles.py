@@ -26,7 +26,7 @@ TOKENIZER = wordpiece_tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS])
 SPEC = text_reader("text", title="title", length=7, tokenizer=TOKENIZER)
 
 
-def said(ids: np.ndarray) -> str:
+def decoded(ids: np.ndarray) -> str:
     return " ".join(TOKENIZER.id_to_token(i) for i in ids.tolist() if i)
 
 
@@ -51,7 +51,7 @@ def test_pairs_are_cut_at_their_end_and_keep_the_last_separator(
     again = type(TOKENIZER).from_json(TOKENIZER.to_json())
     for tokenizer in (TOKENIZER, again):
         ids, mask = tokenizer.encode([text], 7, [title])
-        assert said(ids[0]) == wanted
+        assert decoded(ids[0]) == wanted
         assert mask[0].sum() == len(wanted.split())
 
 
@@ -67,7 +67,7 @@ def test_pairs_equal_the_pairs_of_the_tokenizers_library() -> None:
 def test_prefix_is_put_before_the_title() -> None:
     spec = text_reader("text", title="title", length=7, tokenizer=TOKENIZER, prefix="u ")
     ids = stack(spec, [("s", "a"), ("", "a"), "a", None])["ids"]
-    found = [said(row) for row in ids]
+    found = [decoded(row) for row in ids]
     assert found[:2] == ["[CLS] u s [SEP] a [SEP]", "[CLS] u a [SEP]"]
     assert found[2:] == ["[CLS] u a [SEP]", "[CLS] [SEP]"]
 
@@ -110,13 +110,13 @@ def test_training_and_evaluation_read_the_same() -> None:
     ]
     of = source(*rows)
     batch = train_batch_of(of, {"d": SPEC}, negatives=NegativeSampling("d", "n", 2))
-    trained = {r: said(ids) for r, ids in zip(batch["record"], batch["d"]["ids"], strict=True)}
+    trained = {r: decoded(ids) for r, ids in zip(batch["record"], batch["d"]["ids"], strict=True)}
     (found,) = eval_batches(of, {"d": SPEC}, field="d", batch_size=3)
-    assert [said(ids) for ids in found["d"]["ids"]] == [trained[0], trained[1], trained[2]]
+    assert [decoded(ids) for ids in found["d"]["ids"]] == [trained[0], trained[1], trained[2]]
     assert trained[0] == "[CLS] s [SEP] a b [SEP]"
     assert trained[2] == "[CLS] u [SEP]"
     place = batch["record"].tolist().index(0)
-    negatives = {said(ids) for ids in batch["negatives"]["d"]["ids"][place]}
+    negatives = {decoded(ids) for ids in batch["negatives"]["d"]["ids"][place]}
     assert negatives == {"[CLS] t [SEP] e [SEP]", "[CLS] d [SEP]"}
 
 
@@ -130,9 +130,9 @@ def test_texts_in_memory_have_titles() -> None:
     of = TextRecords(["a", "b"], column="text", titles=["s", ""])
     (found,) = eval_batches(of, {"d": SPEC}, field="d", batch_size=2)
     wanted = ["[CLS] s [SEP] a [SEP]", "[CLS] b [SEP]"]
-    assert [said(ids) for ids in found["d"]["ids"]] == wanted
+    assert [decoded(ids) for ids in found["d"]["ids"]] == wanted
     (found,) = eval_batches(TextRecords(["a"], column="text"), {"d": SPEC}, field="d", batch_size=1)
-    assert said(found["d"]["ids"][0]) == "[CLS] a [SEP]"
+    assert decoded(found["d"]["ids"][0]) == "[CLS] a [SEP]"
 
 
 def test_bm25_reads_titles_before_texts() -> None:

@@ -20,7 +20,7 @@ from tests.helpers import lexical_texts, tiny
 COUNT, M, N = 9, 3, 4
 
 
-def drawn(topology: str) -> dict[str, np.ndarray]:
+def random_embeddings(topology: str) -> dict[str, np.ndarray]:
     """Embeddings of similar pairs."""
     rng = np.random.default_rng(2)
     image = rng.normal(size=(COUNT, M, N))
@@ -87,7 +87,7 @@ def _flat(x: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("topology", sorted(TOPOLOGIES))
 def test_measure_equals_loops(topology: str) -> None:
-    sides = drawn(topology)
+    sides = random_embeddings(topology)
     found = measure(sides, TOPOLOGIES[topology])
     expected = plain(topology, **sides)
     assert found == pytest.approx(expected, rel=1e-5, abs=1e-6)
@@ -96,7 +96,7 @@ def test_measure_equals_loops(topology: str) -> None:
 
 
 def test_measure_per_sphere() -> None:
-    sides = drawn("oblique")
+    sides = random_embeddings("oblique")
     found = measure(sides, TOPOLOGIES["oblique"], per_sphere=True)
     for name in ("alignment", "uniformity_text", "uniformity_image"):
         each = [found[f"sphere_{j}/{name}"] for j in range(M)]
@@ -105,7 +105,7 @@ def test_measure_per_sphere() -> None:
 
 
 def test_evaluator_measures_the_first_text_of_the_first_records() -> None:
-    sides, part = drawn("oblique"), configs.Geometry(count=6)
+    sides, part = random_embeddings("oblique"), configs.Geometry(count=6)
     topology = TOPOLOGIES["oblique"]
     task = bound(part, SOURCE, SPECS, topology, PresetEncoder(**sides))
     task.check()

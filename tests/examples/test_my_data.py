@@ -80,14 +80,14 @@ def test_load_needs_no_file_of_custom_source_but_evaluate_does(
     assert_evaluated_alike(run / "run", run / "run")
 
 
-def own(folder: Path, split: str) -> Any:
+def json_folder(folder: Path, split: str) -> Any:
     return example("my_data").JsonFolder(folder=str(folder / "pics"), split=split)
 
 
 def test_custom_source_works_in_mixtures_evaluators_and_saved_configs(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    part = configs.MixturePart(source=own(run, "train_"))
+    part = configs.MixturePart(source=json_folder(run, "train_"))
     mixture = configs.Mixture(
         parts={"own": part, "made": configs.MixturePart(configs.Scenes(count=10))}
     )
@@ -99,7 +99,7 @@ def test_custom_source_works_in_mixtures_evaluators_and_saved_configs(
     raw = schema.to_config_dict(tiny())
     raw.unlock()
     raw.data = recipe.entry(mixture)
-    raw.evals = {"test": recipe.entry(configs.Retrieval(), data=own(run, "test_"))}
+    raw.evals = {"test": recipe.entry(configs.Retrieval(), data=json_folder(run, "test_"))}
     config = configs.load(raw)
     assert list(config.plugins) == ["source/json_folder"]
     saved = json.loads(json.dumps(schema.to_plain(config)))
@@ -116,13 +116,13 @@ def test_resume_accepts_changed_source_of_evaluator(run: Path) -> None:
     raw = schema.to_config_dict(tiny())
     raw.unlock()
     before = json.loads(json.dumps(schema.to_plain(configs.load(raw))))
-    raw.evals = {"test": recipe.entry(configs.Retrieval(), data=own(run, "test_"))}
+    raw.evals = {"test": recipe.entry(configs.Retrieval(), data=json_folder(run, "test_"))}
     after = configs.load(raw)
     assert difference(before, after) is None
     saved = json.loads(json.dumps(schema.to_plain(after)))
     saved["plugins"]["source/json_folder"]["sha256"] = "0"
     assert difference(saved, after) is None
-    raw.data = recipe.entry(own(run, "train_"))
+    raw.data = recipe.entry(json_folder(run, "train_"))
     trained_on = configs.load(raw)
     saved = json.loads(json.dumps(schema.to_plain(trained_on)))
     saved["plugins"]["source/json_folder"]["file"] = "/elsewhere.py"
@@ -135,7 +135,7 @@ def test_resume_accepts_changed_source_of_evaluator(run: Path) -> None:
 
 def test_data_workers_find_the_file(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In another process nothing leads from the name of a config file's module to the file."""
-    content = pickle.dumps(make_source(own(run, "train_")))
+    content = pickle.dumps(make_source(json_folder(run, "train_")))
     modules = registry.modules()
     assert modules["my_data"].endswith("my_data.py")
     monkeypatch.delitem(sys.modules, "my_data")

@@ -43,7 +43,7 @@ def step_of(workdir: Path) -> int:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def full_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run that nothing happens to."""
     workdir = tmp_path_factory.mktemp("whole")
     subprocess.run(
@@ -54,7 +54,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_killed_run_equals_uninterrupted_run(tmp_path: Path, whole: Path, start: Start) -> None:
+def test_killed_run_equals_uninterrupted_run(tmp_path: Path, full_run: Path, start: Start) -> None:
     process = start(*launch(tmp_path / "cut"))
     wait_for(lambda: step_of(tmp_path / "cut") >= 6)
     first = children_of(process)
@@ -66,24 +66,24 @@ def test_killed_run_equals_uninterrupted_run(tmp_path: Path, whole: Path, start:
     for victim, again in ((1, 1), (0, 2)):
         assert f"process {victim} was ended by SIGKILL" in output
         assert f"starting all again, {again} of 3" in output
-    expected, found = results(whole), results(tmp_path / "cut")
+    expected, found = results(full_run), results(tmp_path / "cut")
     assert expected["resumed_from"] is None
     assert found["resumed_from"] in (4, 8)
     assert found["devices"] == 4
     assert found["params_sha256"] == expected["params_sha256"]
-    assert losses(tmp_path / "cut") == losses(whole)
+    assert losses(tmp_path / "cut") == losses(full_run)
     assert len(losses(tmp_path / "cut")) == 12
     assert not (tmp_path / "cut" / "heartbeats").exists()
 
 
 @pytest.mark.slow
-def test_metrics_do_not_depend_on_the_number_of_processes(tmp_path: Path, whole: Path) -> None:
-    args = command("evaluate", f"--run={whole}", f"--out={tmp_path / 'one'}")
+def test_metrics_do_not_depend_on_the_number_of_processes(tmp_path: Path, full_run: Path) -> None:
+    args = command("evaluate", f"--run={full_run}", f"--out={tmp_path / 'one'}")
     subprocess.run(args, cwd=ROOT, env=environment(4), check=True, capture_output=True)
     found = json.loads((tmp_path / "one" / "evaluation.json").read_text())
     metrics = {name: x for name, x in found.items() if name.startswith(("retrieval/", "zero"))}
     assert metrics
-    assert metrics == {name: results(whole)[name] for name in metrics}
+    assert metrics == {name: results(full_run)[name] for name in metrics}
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ MIB = 2**20
 DIM = 512
 
 
-def ours(name: str, exchange: Any = "auto", sigmoid: bool = False) -> Any:
+def blockwise(name: str, exchange: Any = "auto", sigmoid: bool = False) -> Any:
     top, execution = topology_part(name), Execution(exchange)
 
     def loss(query: jax.Array, document: jax.Array, t: jax.Array) -> jax.Array:
@@ -63,19 +63,19 @@ def temp(program: Any) -> int:
 
 
 def test_blockwise_loss_needs_far_less_memory_than_plain_form() -> None:
-    assert temp(compiled(plain, 24576)) >= 120 * temp(compiled(ours("sphere"), 24576))
+    assert temp(compiled(plain, 24576)) >= 120 * temp(compiled(blockwise("sphere"), 24576))
 
 
 @pytest.mark.parametrize("sigmoid", [False, True])
 def test_memory_grows_with_rows_only(sigmoid: bool) -> None:
-    small, large = (temp(compiled(ours("sphere", sigmoid=sigmoid), n)) for n in (2**14, 2**17))
+    small, large = (temp(compiled(blockwise("sphere", sigmoid=sigmoid), n)) for n in (2**14, 2**17))
     assert math.log(large / small) / math.log(8) <= 1.1
 
 
 @pytest.mark.parametrize("tail", [1, 300])
 def test_memory_of_odd_batches_has_no_padding(tail: int) -> None:
     """Rows that no block divides cost no copy of a side."""
-    whole, odd = (temp(compiled(ours("sphere"), 2**14 + n)) for n in (0, tail))
+    whole, odd = (temp(compiled(blockwise("sphere"), 2**14 + n)) for n in (0, tail))
     assert odd <= whole + 2 * MIB
 
 
@@ -90,7 +90,7 @@ def test_memory_of_odd_batches_has_no_padding(tail: int) -> None:
 def test_eight_devices(exchange: str, name: str, tokens: int, limit: int) -> None:
     """Memory per device, and bytes on the wire as losses/exchange.py gives them."""
     rows, devices = 24576, 8
-    program = compiled(ours(name, exchange), rows, devices, tokens)
+    program = compiled(blockwise(name, exchange), rows, devices, tokens)
     assert temp(program) <= limit
     text = program.as_text()
     n = rows // devices

@@ -52,7 +52,7 @@ def columns_by_definition(x: dict[str, Any], columns: Any) -> Any:
     return part, (pooled, d_hidden, d_kernel, d_bias)
 
 
-def found(x: dict[str, Any], pool: Callable[..., jax.Array]) -> Any:
+def pool_with_gradients(x: dict[str, Any], pool: Callable[..., jax.Array]) -> Any:
     """(pooled, d_hidden, d_kernel, d_bias) of `pool` in float32."""
 
     @jax.jit

@@ -61,7 +61,7 @@ def test_weigh_as_one_gives_copies_the_weight_of_one() -> None:
     np.testing.assert_allclose(weights, expected, rtol=1e-6)
 
 
-def same(rows: jax.Array, count: int) -> jax.Array:
+def repeat_first(rows: jax.Array, count: int) -> jax.Array:
     return jnp.repeat(rows[:1], count, axis=0)
 
 
@@ -72,9 +72,9 @@ def test_equal_image_tokens_compute_the_same_as_one() -> None:
     params = drawn(one, images)["params"]
     many = {
         **params,
-        "class_embedding": same(params["class_embedding"], 5),
+        "class_embedding": repeat_first(params["class_embedding"], 5),
         "position_embedding": jnp.concatenate(
-            [same(params["position_embedding"], 5), params["position_embedding"][1:]]
+            [repeat_first(params["position_embedding"], 5), params["position_embedding"][1:]]
         ),
     }
     expected: Any = one.apply({"params": params}, images)
@@ -93,7 +93,7 @@ def test_equal_text_tokens_compute_the_same_as_one(pool: str, scan: bool) -> Non
     params = drawn(one, IDS, MASK)["params"]
     table = params["position_embedding"]
     more = (
-        {"position_embedding": jnp.concatenate([same(table, 4), table[1:]])}
+        {"position_embedding": jnp.concatenate([repeat_first(table, 4), table[1:]])}
         if pool == "first"
         else {"end_embedding": jnp.zeros((4, 16))}
     )

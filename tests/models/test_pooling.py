@@ -14,7 +14,13 @@ from big_retrieval.models.lexical import elu1p
 from big_retrieval.models.pooling import block_size, max_pool, mean_pool
 from big_retrieval.models.pooling_rules import Max, PoolingInputs
 from tests.arrays import assert_trees_close
-from tests.models.pooling_cases import by_definition, columns_by_definition, draw, found, maximum
+from tests.models.pooling_cases import (
+    by_definition,
+    columns_by_definition,
+    draw,
+    maximum,
+    pool_with_gradients,
+)
 
 
 @pytest.mark.parametrize("backward", ["sparse", "dense"])
@@ -32,13 +38,15 @@ from tests.models.pooling_cases import by_definition, columns_by_definition, dra
 )
 def test_max_pool_equals_definition(shape: Any, block: int | None, backward: Any) -> None:
     x = draw(*shape)
-    assert_trees_close(found(x, maximum(block=block, backward=backward)), by_definition(x))
+    assert_trees_close(
+        pool_with_gradients(x, maximum(block=block, backward=backward)), by_definition(x)
+    )
 
 
 @pytest.mark.parametrize("top_k", [None, 1, 3, 100])
 def test_mean_pool_equals_definition(top_k: int | None) -> None:
     x, pool = draw(), partial(mean_pool, activation=elu1p, top_k=top_k, block=8)
-    assert_trees_close(found(x, pool), by_definition(x, "mean", top_k))
+    assert_trees_close(pool_with_gradients(x, pool), by_definition(x, "mean", top_k))
 
 
 @pytest.mark.parametrize(
@@ -49,7 +57,7 @@ def test_mean_pool_equals_definition(top_k: int | None) -> None:
 def test_max_pool_of_columns(columns: Any, backward: Any) -> None:
     x, expected = columns_by_definition(draw(), columns)
     pool = maximum(columns=columns, block=4, backward=backward)
-    assert_trees_close(found(x, pool), expected)
+    assert_trees_close(pool_with_gradients(x, pool), expected)
 
 
 def test_positions_and_their_type() -> None:
@@ -77,10 +85,10 @@ def test_joint_reduction_equals_two() -> None:
 
 def test_tpus_reduce_jointly(monkeypatch: pytest.MonkeyPatch) -> None:
     x = draw()
-    expected = found(x, maximum(backward="dense"))
+    expected = pool_with_gradients(x, maximum(backward="dense"))
     monkeypatch.setattr(pooling, "traced_platform", lambda: "tpu")
     monkeypatch.setattr(pooling_rules, "_largest", None)
-    for a, b in zip(found(x, maximum()), expected, strict=True):
+    for a, b in zip(pool_with_gradients(x, maximum()), expected, strict=True):
         np.testing.assert_array_equal(a, b)
 
 
@@ -99,19 +107,19 @@ def test_row_without_any_position(pooling: str) -> None:
     x = draw()
     x["mask"][1] = False
     pool = maximum() if pooling == "max" else partial(mean_pool, activation=elu1p)
-    pooled, d_hidden, d_kernel, d_bias = found(x, pool)
+    pooled, d_hidden, d_kernel, d_bias = pool_with_gradients(x, pool)
     np.testing.assert_array_equal(pooled[1], np.float32(-1e30 if pooling == "max" else 0.0))
     np.testing.assert_array_equal(d_hidden[1], 0)
     others = {**x, **{name: x[name][[0, 2, 3]] for name in ("hidden", "mask", "g")}}
-    assert_trees_close((d_kernel, d_bias), found(others, pool)[2:])
+    assert_trees_close((d_kernel, d_bias), pool_with_gradients(others, pool)[2:])
 
 
 def test_no_mask_is_a_full_mask() -> None:
     x = draw()
     x["mask"][:] = True
     for pool in (maximum(), partial(mean_pool, activation=elu1p)):
-        bare = found(x, lambda h, k, b, _, pool=pool: pool(h, k, b, None))
-        assert_trees_close(found(x, pool), bare)
+        bare = pool_with_gradients(x, lambda h, k, b, _, pool=pool: pool(h, k, b, None))
+        assert_trees_close(pool_with_gradients(x, pool), bare)
 
 
 def test_half_precision_accumulates_wide() -> None:
@@ -120,7 +128,7 @@ def test_half_precision_accumulates_wide() -> None:
     narrow["mask"] = x["mask"]
     expected = by_definition(narrow)
     for backward in ("sparse", "dense"):
-        got = found(narrow, maximum(dtype=jnp.bfloat16, backward=backward))
+        got = pool_with_gradients(narrow, maximum(dtype=jnp.bfloat16, backward=backward))
         assert all(x.dtype == jnp.float32 for x in got)
         np.testing.assert_allclose(got[0], expected[0], rtol=1e-5, atol=1e-4)
         for a, b in zip(got[1:], expected[1:], strict=True):
@@ -138,7 +146,7 @@ def test_max_pool_under_jit_checkpoint_and_map() -> None:
         halves = jax.tree.map(lambda x: x.reshape(2, 2, *x.shape[1:]), (hidden, mask))
         return jax.lax.map(one, halves).reshape(4, -1)
 
-    assert_trees_close(found(x, jax.jit(sliced)), by_definition(x))
+    assert_trees_close(pool_with_gradients(x, jax.jit(sliced)), by_definition(x))
 
 
 def test_block_size_fills_a_tile() -> None:

@@ -159,7 +159,7 @@ def ordinary(folder: Path, shift: float = 0.0, **changes: Any) -> Path:
     )
 
 
-def ugly(folder: Path) -> Path:
+def write_odd_run(folder: Path) -> Path:
     """A run with unusual names, texts and numbers."""
     logged: list[dict[str, Any]] = [
         {

@@ -220,7 +220,9 @@ def test_damaged_records_are_counted_and_listed(tmp_path: Path) -> None:
 
 
 def test_ugly_names_texts_and_numbers(tmp_path: Path) -> None:
-    ugly = folders.ugly(tmp_path / folders.ATTACK.replace("/", "|").replace("\x00", "")[:30])
+    ugly = folders.write_odd_run(
+        tmp_path / folders.ATTACK.replace("/", "|").replace("\x00", "")[:30]
+    )
     found = page.write_report(ugly)
     text = text_of(found)
     assert '<script>alert("x")</script>&amp;' in text  # escaped

@@ -24,7 +24,7 @@ STORE = "store-00000.arrow"
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shared_index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An index that no test changes."""
     folder = tmp_path_factory.mktemp("built") / "index"
     make_inverted(folder, random_rows(200, 30, 0.4, 0))
@@ -32,9 +32,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(shared_index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of an index, whose arrays count as large."""
-    shutil.copytree(built, tmp_path / "index")
+    shutil.copytree(shared_index, tmp_path / "index")
     monkeypatch.setattr(folders, "SMALL", 2000)
     assert (tmp_path / "index" / "documents.npy").stat().st_size > 2000
     return tmp_path / "index"

@@ -170,19 +170,28 @@ def test_process_ends(tmp_path: Path, how: str, status: int) -> None:
 # ---- Several processes
 
 
-def of(process: int, beats: int, age: float = 0.0, place: str = "a.py:1 f") -> Heartbeat:
+def heartbeat(process: int, beats: int, age: float = 0.0, place: str = "a.py:1 f") -> Heartbeat:
     return Heartbeat(process, beats, beats // 2, place, 1000.0 - age)
 
 
 @pytest.mark.parametrize(
     ("beats", "words"),
     [
-        ([of(0, 9), of(1, 8, place="data.py:5 g")], "late: process 1 (at step 4 in data.py:5 g)"),
-        ([of(0, 8), of(1, 9)], "late: process 0 (at step 4"),
-        ([of(0, 9), of(1, 9, age=40)], "late: process 1 (no sign of life for 40 s, last seen at"),
-        ([of(0, 9)], "late: process 1 (no sign of life since its start)"),
-        ([of(0, 0)], "no process is behind the others (process 0 in a.py:1 f)"),
-        ([of(0, 9), of(1, 9)], "no process is behind the others (process 0 in a.py:1 f, process 1"),
+        (
+            [heartbeat(0, 9), heartbeat(1, 8, place="data.py:5 g")],
+            "late: process 1 (at step 4 in data.py:5 g)",
+        ),
+        ([heartbeat(0, 8), heartbeat(1, 9)], "late: process 0 (at step 4"),
+        (
+            [heartbeat(0, 9), heartbeat(1, 9, age=40)],
+            "late: process 1 (no sign of life for 40 s, last seen at",
+        ),
+        ([heartbeat(0, 9)], "late: process 1 (no sign of life since its start)"),
+        ([heartbeat(0, 0)], "no process is behind the others (process 0 in a.py:1 f)"),
+        (
+            [heartbeat(0, 9), heartbeat(1, 9)],
+            "no process is behind the others (process 0 in a.py:1 f, process 1",
+        ),
     ],
 )
 def test_late_processes(beats: list[Heartbeat], words: str) -> None:
@@ -202,7 +211,7 @@ def test_heartbeats_are_written_and_removed(
         until(lambda: 1 in read(run / "heartbeats"))
         assert read(run / "heartbeats")[1].step == 5
         assert dog.late() == "late: process 0 (no sign of life since its start)"
-        (run / "heartbeats" / "process_0.json").write_text(json.dumps(vars(of(0, 1))))
+        (run / "heartbeats" / "process_0.json").write_text(json.dumps(vars(heartbeat(0, 1))))
         os.utime(run / "heartbeats" / "process_0.json", (1000, 1000))
         (run / "heartbeats" / "process_7.json").write_text("{")
         (run / "heartbeats" / "process_8.json").write_text('{"a": 1}')

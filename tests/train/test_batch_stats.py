@@ -47,7 +47,7 @@ def flat(tree: Any) -> dict[str, np.ndarray]:
     return {k: np.asarray(x) for k, x in traverse_util.flatten_dict(tree, sep="/").items()}
 
 
-def same(a: Any, b: Any, **tolerance: Any) -> None:
+def assert_trees_equal(a: Any, b: Any, **tolerance: Any) -> None:
     a, b = flat(a), flat(b)
     assert a.keys() == b.keys()
     for path, value in a.items():
@@ -76,7 +76,7 @@ def test_step_moves_the_averages_once() -> None:
     before = flat(state.batch_stats)
     assert all((value == path.endswith("var")).all() for path, value in before.items())
     state, _ = step(state, batch)
-    same(state.batch_stats, expected, rtol=1e-5, atol=1e-6)
+    assert_trees_equal(state.batch_stats, expected, rtol=1e-5, atol=1e-6)
     assert set(state.weights) == {*state.params, "batch_stats"}
 
 
@@ -94,22 +94,22 @@ def test_rows_without_an_optional_field_do_not_count() -> None:
 
     embeddings, stats = seen(pixels, present=present)
     others, same_stats = seen(jnp.where(present[:, None, None, None], pixels, 0), present=present)
-    same(stats, same_stats)
+    assert_trees_equal(stats, same_stats)
     np.testing.assert_array_equal(embeddings[present], others[present])
     alone = seen(pixels[present])
-    same(stats, alone[1], rtol=1e-5, atol=1e-6)
+    assert_trees_equal(stats, alone[1], rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(embeddings[present], alone[0], rtol=1e-4, atol=1e-5)
 
     mesh = parallel.make_mesh(config, jax.devices())
     with parallel.use(mesh):
         sharded = [jax.device_put(x, parallel.batch_sharding(mesh)) for x in (pixels, present)]
         everywhere = seen(sharded[0], present=sharded[1])
-    same(everywhere[1], stats, rtol=1e-5, atol=1e-6)
+    assert_trees_equal(everywhere[1], stats, rtol=1e-5, atol=1e-6)
 
     whole, nothing = seen(pixels), seen(pixels, present=jnp.zeros(16, bool))
     every = seen(pixels, present=jnp.ones(16, bool))
-    same(every[1], whole[1], rtol=1e-6)
-    same(nothing[1], state.batch_stats)
+    assert_trees_equal(every[1], whole[1], rtol=1e-6)
+    assert_trees_equal(nothing[1], state.batch_stats)
     np.testing.assert_allclose(nothing[0], whole[0], rtol=1e-5, atol=1e-6)
 
 
@@ -121,7 +121,7 @@ def test_bad_step_does_not_move_the_averages() -> None:
     before = copied(state.batch_stats)
     state, out = step(state.replace(params=params), batch)
     assert int(out["first_bad_step"]) == 2
-    same(state.batch_stats, before)
+    assert_trees_equal(state.batch_stats, before)
 
 
 @pytest.mark.slow
@@ -135,7 +135,7 @@ def test_slices_move_the_averages_by_the_mean_of_their_statistics() -> None:
     expected = jax.tree.map(lambda *x: np.mean(np.stack(x), 0), *parts)
     whole_step, whole, _ = prepare(resnet())
     state, out = step(state, batch)
-    same(state.batch_stats, expected, rtol=1e-5, atol=1e-6)
+    assert_trees_equal(state.batch_stats, expected, rtol=1e-5, atol=1e-6)
     whole, other = whole_step(whole, batch)
     assert abs(float(out["loss"]) - float(other["loss"])) > 1e-4
 
@@ -149,7 +149,7 @@ def test_frozen_statistics_allow_slices_and_stay_unchanged() -> None:
         before, out = copied(state.batch_stats), None
         for _ in range(2):
             state, out = step(state, batch)
-        same(state.batch_stats, before)
+        assert_trees_equal(state.batch_stats, before)
         values.append(float(out["loss"]))
     assert values[0] == pytest.approx(values[1], rel=1e-5)
 
@@ -185,7 +185,7 @@ LONG = {"total_steps": 20, "checkpoint_every": 20}
 
 
 @pytest.fixture(scope="module")
-def whole(trained: Callable[..., Path]) -> Path:
+def full_run(trained: Callable[..., Path]) -> Path:
     """The uninterrupted run on one device."""
     return trained(resnet(**LONG))
 
@@ -196,17 +196,17 @@ def stats(workdir: Path, step: int) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("axes", [mesh_keys(data=8), ALL_AXES])
-def test_eight_devices_equal_one(whole: Path, tmp_path: Path, axes: dict[str, int]) -> None:
+def test_eight_devices_equal_one(full_run: Path, tmp_path: Path, axes: dict[str, int]) -> None:
     train(resnet(**LONG, **axes), tmp_path)
-    assert_close_run(tmp_path, whole)
-    same(stats(tmp_path, 20), stats(whole, 20), rtol=1e-3, atol=1e-4)
+    assert_close_run(tmp_path, full_run)
+    assert_trees_equal(stats(tmp_path, 20), stats(full_run, 20), rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.slow
-def test_resumed_run_with_batch_norms_is_bit_identical(whole: Path, tmp_path: Path) -> None:
+def test_resumed_run_with_batch_norms_is_bit_identical(full_run: Path, tmp_path: Path) -> None:
     train_in_parts(lambda **more: resnet(**LONG, **more), tmp_path, 7)
-    assert_same_run(tmp_path, whole)
-    same(stats(tmp_path, 20), stats(whole, 20))
+    assert_same_run(tmp_path, full_run)
+    assert_trees_equal(stats(tmp_path, 20), stats(full_run, 20))
 
 
 @pytest.mark.slow
@@ -233,9 +233,9 @@ def test_runlocal_shrinks_a_published_network() -> None:
 
 
 @pytest.mark.slow
-def test_loaded_model_uses_the_averages(whole: Path) -> None:
-    model = big_retrieval.load(whole, batch_size=8)
-    same(jax.device_get(model.weights["batch_stats"]), stats(whole, 20))
+def test_loaded_model_uses_the_averages(full_run: Path) -> None:
+    model = big_retrieval.load(full_run, batch_size=8)
+    assert_trees_equal(jax.device_get(model.weights["batch_stats"]), stats(full_run, 20))
     images = [SceneRecords("test", count=6)[i]["image"] for i in range(6)]
     together = model.encode_images(images)
     alone = np.concatenate([model.encode_images([image]) for image in images])
@@ -251,13 +251,13 @@ def test_model_of_averaged_parameters_has_the_same_statistics(tmp_path: Path) ->
     assert "retrieval/test/text_to_image/R@1" in results(tmp_path)
     model = big_retrieval.load(tmp_path)
     weights = dict(jax.device_get(model.weights))
-    same(weights.pop("batch_stats"), stats(tmp_path, 2))
-    same(weights, restore_params(model.folder, "ema"))
+    assert_trees_equal(weights.pop("batch_stats"), stats(tmp_path, 2))
+    assert_trees_equal(weights, restore_params(model.folder, "ema"))
 
 
 @pytest.mark.slow
-def test_init_reads_averages_and_parameters(whole: Path, tmp_path: Path) -> None:
-    init = {"image": recipe.entry(configs.Init(), path=str(whole))}
+def test_init_reads_averages_and_parameters(full_run: Path, tmp_path: Path) -> None:
+    init = {"image": recipe.entry(configs.Init(), path=str(full_run))}
     config = resnet(
         {"frozen_stats": True},
         total_steps=1,
@@ -265,9 +265,9 @@ def test_init_reads_averages_and_parameters(whole: Path, tmp_path: Path) -> None
         optimizer__groups={"image": recipe.group("image/.*", frozen=True)},
     )
     train(config, tmp_path, ONE)
-    same(stats(tmp_path, 1), stats(whole, 20))
+    assert_trees_equal(stats(tmp_path, 1), stats(full_run, 20))
     image, expected = (
         restore_params(folder / "checkpoints" / step)["image"]
-        for folder, step in ((tmp_path, "1"), (whole, "20"))
+        for folder, step in ((tmp_path, "1"), (full_run, "20"))
     )
-    same(image, expected)
+    assert_trees_equal(image, expected)

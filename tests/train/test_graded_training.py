@@ -65,17 +65,17 @@ def graded(loss: Any = None, tokens: int = 2, **changes: Any) -> Config:
 
 
 @pytest.fixture(scope="module")
-def whole(trained: Callable[..., Path]) -> Path:
+def full_run(trained: Callable[..., Path]) -> Path:
     """The run on one device."""
     return trained(graded())
 
 
 @pytest.mark.slow
-def test_terms_are_logged_and_heads_are_shared(whole: Path) -> None:
-    row = rows(whole)[-1]
+def test_terms_are_logged_and_heads_are_shared(full_run: Path) -> None:
+    row = rows(full_run)[-1]
     terms = [row[f"loss_{name}"] for name in ("average", "query_title", "query_image")]
     assert row["loss"] == pytest.approx(sum(terms), rel=1e-5)
-    weights = load(whole).weights
+    weights = load(full_run).weights
     assert {"query_head", "image_head"} <= set(weights)
     assert "title_head" not in weights
     assert weights["text"]["position_embedding"].shape[0] == 12 + 1  # titles are the longest
@@ -90,10 +90,10 @@ def test_terms_are_logged_and_heads_are_shared(whole: Path) -> None:
     ],
 )
 def test_slices_and_devices_equal_one_device(
-    whole: Path, tmp_path: Path, devices: int, changes: dict[str, Any]
+    full_run: Path, tmp_path: Path, devices: int, changes: dict[str, Any]
 ) -> None:
     train(graded(**changes), tmp_path, jax.devices()[:devices])
-    assert_close_run(tmp_path, whole)
+    assert_close_run(tmp_path, full_run)
 
 
 def untrained(config: Config, workdir: Path) -> dict[str, float]:

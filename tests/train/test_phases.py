@@ -46,16 +46,16 @@ def phased(**changes: Any) -> configs.Config:
 
 
 @pytest.fixture(scope="module")
-def whole(trained: Callable[..., Path]) -> Path:
+def full_run(trained: Callable[..., Path]) -> Path:
     """The uninterrupted run of 8 steps on one device."""
     return trained(phased())
 
 
 def test_run_resumed_within_and_between_phases_is_bit_identical(
-    whole: Path, tmp_path: Path
+    full_run: Path, tmp_path: Path
 ) -> None:
     train_in_parts(phased, tmp_path, 2, 4, 6)
-    assert_same_run(tmp_path, whole)
+    assert_same_run(tmp_path, full_run)
 
 
 @pytest.mark.slow
@@ -70,13 +70,13 @@ def test_run_resumed_with_slices_and_averages_is_bit_identical(
     assert_same_run(tmp_path, trained(phased(**keys), devices))
 
 
-def test_phase_moves_its_parameters_only(whole: Path, tmp_path: Path) -> None:
+def test_phase_moves_its_parameters_only(full_run: Path, tmp_path: Path) -> None:
     train(phased(stop_after=4), tmp_path, ONE)
     run = set_up(phased(), tmp_path, ONE)
     fresh = names_of(first_state(run.parts, run.tokenizer).params)
     state, step = run.restore()
     assert step == 4
-    early, late = names_of(state.params), names_of(load(whole).weights)
+    early, late = names_of(state.params), names_of(load(full_run).weights)
     for name, x in fresh.items():
         heads = "_head/" in name or name.startswith("scalars/")
         assert np.array_equal(early[name], x) != heads, name
@@ -88,8 +88,8 @@ def test_phase_moves_its_parameters_only(whole: Path, tmp_path: Path) -> None:
     assert moments == 2 * trained
 
 
-def test_learning_rates_are_logged(whole: Path) -> None:
-    found = rows(whole)
+def test_learning_rates_are_logged(full_run: Path) -> None:
+    found = rows(full_run)
     main = [row["learning_rate"] for row in found]
     lr = phased().optimizer.lr
     assert main[:4] == pytest.approx([lr * k / 8 for k in range(4)])  # a warm-up cut to the run

@@ -48,7 +48,7 @@ AVERAGED = {"optimizer__averaging": ema(0.9)}
 
 
 @pytest.fixture(scope="module")
-def whole(trained: Callable[..., Path]) -> Path:
+def full_run(trained: Callable[..., Path]) -> Path:
     """The uninterrupted run of 8 steps."""
     return trained(tiny())
 
@@ -85,23 +85,23 @@ def test_resumed_run_is_bit_identical(
     assert results(whole)["resumed_from"] is None
 
 
-def test_finished_run_is_unchanged(whole: Path, tmp_path: Path) -> None:
-    shutil.copytree(whole, tmp_path / "run")
+def test_finished_run_is_unchanged(full_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(full_run, tmp_path / "run")
     before = losses(tmp_path / "run")
     again = train(tiny(), tmp_path / "run", ONE)
-    assert again["params_sha256"] == results(whole)["params_sha256"]
+    assert again["params_sha256"] == results(full_run)["params_sha256"]
     assert losses(tmp_path / "run") == before
 
 
 @pytest.mark.parametrize(("first", "then"), [(8, 1), pytest.param(1, 8, marks=SLOW)])
 def test_run_resumes_on_another_number_of_devices(
-    whole: Path, tmp_path: Path, first: int, then: int
+    full_run: Path, tmp_path: Path, first: int, then: int
 ) -> None:
     train(tiny(stop_after=4), tmp_path, jax.devices()[:first])
     train(tiny(), tmp_path, jax.devices()[:then])
     assert results(tmp_path)["resumed_from"] == 4
-    assert [r["records"] for r in rows(tmp_path)] == [r["records"] for r in rows(whole)]
-    assert_close_run(tmp_path, whole)
+    assert [r["records"] for r in rows(tmp_path)] == [r["records"] for r in rows(full_run)]
+    assert_close_run(tmp_path, full_run)
 
 
 @pytest.mark.slow
@@ -115,10 +115,10 @@ def test_average_of_weights_is_equal_on_eight_devices(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_run_resumes_on_another_mesh(whole: Path, tmp_path: Path) -> None:
+def test_run_resumes_on_another_mesh(full_run: Path, tmp_path: Path) -> None:
     train(tiny(stop_after=4, mesh__fsdp=2, mesh__tensor=2), tmp_path)
     train(tiny(mesh__fsdp=4), tmp_path)
-    assert_close_run(tmp_path, whole)
+    assert_close_run(tmp_path, full_run)
 
 
 @pytest.mark.slow
@@ -163,7 +163,7 @@ def test_damage_detects_every_flipped_bit(stopped: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("damage", ["bit flipped", "file cut", "no manifest"])
 def test_run_resumes_before_a_damaged_checkpoint(
-    whole: Path, stopped: Path, capsys: pytest.CaptureFixture[str], damage: str
+    full_run: Path, stopped: Path, capsys: pytest.CaptureFixture[str], damage: str
 ) -> None:
     newest = stopped / "checkpoints" / "6"
     array = max(files_of(newest / "state"), key=lambda p: p.stat().st_size)
@@ -175,17 +175,17 @@ def test_run_resumes_before_a_damaged_checkpoint(
         flip(array, random.Random(1))
     train(tiny(), stopped, ONE)
     assert results(stopped)["resumed_from"] == 3
-    assert_same_run(stopped, whole)
+    assert_same_run(stopped, full_run)
     moved = damage != "no manifest"
     assert ("checkpoints/6 is damaged" in capsys.readouterr().err) == moved
     assert newest.with_name("6.damaged").is_dir() == moved
 
 
-def test_metrics_are_cut_back_to_the_checkpoint(whole: Path, stopped: Path) -> None:
+def test_metrics_are_cut_back_to_the_checkpoint(full_run: Path, stopped: Path) -> None:
     with (stopped / "metrics.jsonl").open("a") as file:
         file.write('{"step": 7, "loss": 123.0}\n{"step": 8, "lo')  # killed while writing
     train(tiny(), stopped, ONE)
-    assert_same_run(stopped, whole)
+    assert_same_run(stopped, full_run)
     curves = (stopped / "curves.csv").read_text().splitlines()
     assert curves[0].startswith("step,")
     assert len(curves) == 9
@@ -251,7 +251,7 @@ def edit_meta(checkpoint: Path, change: Callable[[dict[str, Any]], None]) -> Non
 
 
 def test_resume_rejects_a_checkpoint_of_another_run_and_loses_nothing(
-    whole: Path, stopped: Path
+    full_run: Path, stopped: Path
 ) -> None:
     """Other keys, records and tokenizers: test_checkpoints."""
     alien = stopped / "checkpoints" / "7"
@@ -263,13 +263,13 @@ def test_resume_rejects_a_checkpoint_of_another_run_and_loses_nothing(
         train(tiny(), stopped, ONE)
     shutil.rmtree(alien)
     train(tiny(), stopped, ONE)
-    assert_same_run(stopped, whole)
+    assert_same_run(stopped, full_run)
 
 
-def test_resume_accepts_changed_intervals_and_loader(whole: Path, stopped: Path) -> None:
+def test_resume_accepts_changed_intervals_and_loader(full_run: Path, stopped: Path) -> None:
     config = tiny(checkpoint_every=100, eval_every=5, loader__prefetch=1, loader__threads=1)
     train(config, stopped, ONE)
-    assert_same_run(stopped, whole)
+    assert_same_run(stopped, full_run)
 
 
 def test_fingerprint_changes_with_a_row_of_a_file_of_arrays(tmp_path: Path) -> None:
@@ -313,15 +313,15 @@ def test_resume_rejects_edited_texts(stopped: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_results_do_not_depend_on_a_shortened_metrics_file(
-    whole: Path, tmp_path: Path, said: list[str]
+    full_run: Path, tmp_path: Path, said: list[str]
 ) -> None:
-    run = Path(shutil.copytree(whole, tmp_path / "run"))
+    run = Path(shutil.copytree(full_run, tmp_path / "run"))
     (run / "results.json").unlink()
     path = run / "metrics.jsonl"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:3]))
     train(tiny(), run, ONE)
     times = {"seconds": 0, "resumed_from": None}
-    assert results(run) | times == results(whole) | times
+    assert results(run) | times == results(full_run) | times
     assert any("lacks values of step 8" in line for line in said)
 
 

@@ -39,17 +39,17 @@ def config(data: recipe.Editable) -> Callable[..., configs.Config]:
 
 
 @pytest.fixture(scope="module")
-def whole(config: Callable[..., configs.Config], trained: Callable[..., Path]) -> Path:
+def full_run(config: Callable[..., configs.Config], trained: Callable[..., Path]) -> Path:
     return trained(config())
 
 
-def test_shared_records_are_not_negatives(config: Any, whole: Path, tmp_path: Path) -> None:
+def test_shared_records_are_not_negatives(config: Any, full_run: Path, tmp_path: Path) -> None:
     train(config(labels__duplicates=False), tmp_path, ONE)
-    assert losses(whole)[1] < losses(tmp_path)[1] - 0.1  # fewer negatives from the first step on
+    assert losses(full_run)[1] < losses(tmp_path)[1] - 0.1  # fewer negatives from the first step on
 
 
 def test_ring_of_devices_and_slices_equals_one_device(
-    config: Any, whole: Path, tmp_path: Path
+    config: Any, full_run: Path, tmp_path: Path
 ) -> None:
     train(config(microbatch=8, losses__main__exchange="ring"), tmp_path)
-    assert_close_run(tmp_path, whole)
+    assert_close_run(tmp_path, full_run)
