@@ -24,7 +24,7 @@ from big_retrieval.train.loop import train
 from big_retrieval.train.optimizer import names_of
 from tests.helpers import tiny, user_error
 from tests.train.runs import ALL_AXES, ONE, VOCAB, prepare
-from tests.train.test_batch_stats import flat, moved, same, stats
+from tests.train.test_batch_stats import assert_trees_equal, flat, moved, stats
 from tests.train.test_phases import resnet
 
 pytestmark = pytest.mark.usefixtures("one_model")
@@ -97,7 +97,7 @@ def test_phase_updates_batch_norms_of_a_frozen_network() -> None:
     _, expected = moved(config, state, batch.fields)
     assert {"text_head/bn/mean", "image/bn1/var"} < set(flat(expected))
     state, _ = step(state, batch)
-    same(state.batch_stats, expected, rtol=1e-5, atol=1e-6)
+    assert_trees_equal(state.batch_stats, expected, rtol=1e-5, atol=1e-6)
     for name, x in names_of(state.params).items():
         assert np.array_equal(x, before[name]) == ("_head/" not in name), name
 
@@ -131,7 +131,7 @@ def test_eight_devices_and_slices_are_the_whole_on_one(family: Any) -> None:
     slices = {"microbatch": 8} if family is tern else {}  # VSRN has batch norms
     many, other = steps(alone({**family(), **ALL_AXES, **slices}), jax.devices())
     np.testing.assert_allclose(many, one, rtol=1e-5)
-    same(other.batch_stats, state.batch_stats, rtol=1e-3, atol=1e-4)
+    assert_trees_equal(other.batch_stats, state.batch_stats, rtol=1e-3, atol=1e-4)
     if family is vsrn:
         by_row = family(frozen=True, norm=False)
         one, _ = steps(alone(by_row))
