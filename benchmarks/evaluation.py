@@ -104,7 +104,7 @@ def make_positives(args: argparse.Namespace) -> Any:
     other = args.queries // SHARE if args.case == "faq" else None
     fields = contents(args.queries, 0), contents(args.queries, other)
     items = np.stack([np.arange(args.queries), np.zeros(args.queries, int)], axis=1)
-    first, second = (keys.of(items)[0] for keys in keys_of(*fields))
+    first, second = (keys.lookup(items)[0] for keys in keys_of(*fields))
     return Positives(first, second)
 
 

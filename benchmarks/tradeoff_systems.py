@@ -137,9 +137,9 @@ def judged_system(part: Ranking, context: EvaluatorContext, weights: Any, gates:
 
 def metric_depth(judged: JudgedQueries) -> int:
     """Returns `search_depth`, but at most the largest k of the metrics if all have an @k."""
-    cuts = [parse_metric(name).k for name in judged.part.metrics]
-    depth = min(judged.part.depth, max(k or judged.part.depth for k in cuts))
-    return depth + judged.search_depth - judged.part.depth
+    cuts = [parse_metric(name).k for name in judged.ranking.metrics]
+    depth = min(judged.ranking.depth, max(k or judged.ranking.depth for k in cuts))
+    return depth + judged.search_depth - judged.ranking.depth
 
 
 def judged_scores(judged: JudgedQueries, found: np.ndarray, scores: np.ndarray) -> dict[str, float]:
