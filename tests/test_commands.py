@@ -156,6 +156,7 @@ def test_options_are_parsed(words: str, expected: dict[str, object]) -> None:
         ("--path=a --count=0", "--count is 0; it must be at least 1."),
         ("--path=a --count=x", "--count is 'x'; it must be a whole number."),
         ("--path=a --share=x", "--share is 'x'; it must be a number."),
+        ("--path=a --share=nan", "--share is nan; it must be a finite number."),
         ("--path=a --form=c", "--form is 'c'; it must be one of a, b."),
         ("--path=a --dry_run=x", "--dry_run is 'x'; it must be True or False."),
         ("--path=a --cuont=3", "Unknown command line flag 'cuont': did you mean --count?"),

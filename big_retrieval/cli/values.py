@@ -1,6 +1,7 @@
 """Values of flags and config keys from the text of the command line."""
 
 import csv
+import math
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,12 @@ def parse_value(name: str, text: str, kind: Any) -> Any:
     if kind in (str, Path):
         return kind(text)
     try:
-        return _PARSERS[kind].parse(text)
+        value = _PARSERS[kind].parse(text)
     except ValueError:
         raise UserError(f"{name} is {text!r}; it must be {EXPECTED[kind]}.") from None
+    if kind is float and not math.isfinite(value):
+        raise UserError(f"{name} is {text}; it must be a finite number.")
+    return value
 
 
 def split_list(name: str, text: str) -> tuple[str, ...]:
