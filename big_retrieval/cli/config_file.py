@@ -5,10 +5,9 @@ import logging
 import sys
 import sysconfig
 import traceback
-import types
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import ml_collections
 
@@ -91,7 +90,7 @@ def run_config_file(text: str, keys: Collection[str] = ()) -> ml_collections.Con
     can_import_configs(path)
     try:
         with command_line(keys):
-            module = _execute(path)
+            module = registry.run_file(path, "config")
             if not hasattr(module, "get_config"):
                 raise UserError(f"{name} has no function get_config(arg).")
             config = module.get_config(*([argument] if colon else ()))
@@ -103,15 +102,6 @@ def run_config_file(text: str, keys: Collection[str] = ()) -> ml_collections.Con
             "c = recipe.base() and end with return c."
         )
     return config.lock()
-
-
-def _execute(path: Path) -> Any:
-    """Runs a file as a module in `sys.modules`: annotations and pickles of its parts need it."""
-    module = types.ModuleType(f"config_{path.stem.replace('.', '_')}")
-    module.__file__ = str(path)
-    sys.modules[module.__name__] = module
-    exec(compile(path.read_bytes(), path, "exec"), vars(module))
-    return module
 
 
 def can_import_configs(path: Path) -> None:

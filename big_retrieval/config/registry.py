@@ -17,6 +17,7 @@ import dataclasses
 import hashlib
 import importlib
 import importlib.abc
+import importlib.machinery
 import importlib.util
 import shlex
 import sys
@@ -24,6 +25,7 @@ import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar, Literal, TypeVar
 
 from big_retrieval.config.annotations import groups_in
@@ -146,21 +148,33 @@ def import_file(path: Path) -> None:
     """Imports a user's Python file, which registers its parts."""
     if path.suffix != ".py" or not path.is_file():
         raise UserError(f"--plugins: not a Python file: {path}.")
-    name = f"plugin_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
     before = set(_plugins)
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
     if str(path.resolve().parent) not in sys.path:
         sys.path.append(str(path.resolve().parent))  # it may import files next to it
     try:
-        spec.loader.exec_module(module)
+        run_file(path, "plugin")
     except UserError:
         raise
     except Exception as error:
         raise UserError(f"--plugins: {path}: {type(error).__name__}: {error}") from error
     _imported[path] = {f"{cls.kind}/{_tag(cls)}" for cls in _plugins if cls not in before}
+
+
+class _Uncached(importlib.machinery.SourceFileLoader):
+    """Loads a file without a cache, which is stale if the file changes twice within a second."""
+
+    def set_data(self, path: Any, data: Any, *, _mode: int = 0) -> None:
+        pass
+
+
+def run_file(path: Path, prefix: str) -> ModuleType:
+    """Runs a user's file as a module in `sys.modules`, as annotations and pickles of parts need."""
+    loader = _Uncached(f"{prefix}_{path.stem.replace('.', '_')}", str(path))
+    spec = importlib.util.spec_from_loader(loader.name, loader)
+    assert spec is not None
+    module = sys.modules[loader.name] = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
 
 
 def plugin_flags() -> str:
