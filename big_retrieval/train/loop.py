@@ -6,12 +6,11 @@ batch (models/towers.py), the objective computes one number from all embeddings
 `train` connects these parts and runs the steps, for the methods of all papers.
 """
 
-import contextlib
 import functools
 import json
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,9 @@ import jax
 
 from big_retrieval import parallel
 from big_retrieval.config import Config
-from big_retrieval.errors import UserError
 from big_retrieval.evals import evaluators as evals
 from big_retrieval.evals.rankings import FOLDER as RANKINGS
 from big_retrieval.inference.fingerprint import params_sha256
-from big_retrieval.io import manifest
 from big_retrieval.report import page
 from big_retrieval.report.example_files.folder import ExampleFolder
 from big_retrieval.runtime import activity, distributed, locks
@@ -38,7 +35,7 @@ from big_retrieval.train.schedules import phase_at, title
 from big_retrieval.train.state import TrainState
 from big_retrieval.train.step import is_logged
 from big_retrieval.train.step_figures import pair_flops
-from big_retrieval.train.stop import StopSignal
+from big_retrieval.train.stop import StopSignal, log_unsaved
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +77,7 @@ def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -
     saved = run.checkpoints.values(restored) if restored else {}
     metrics = Metrics(workdir, restored_step=restored, config=config, saved=saved)
     saving, on_mesh = closing(run.checkpoints), parallel.use(run.parts.mesh)
-    with _naming_saved_step(workdir), closing(metrics), saving, StopSignal() as stop, on_mesh:
+    with log_unsaved(workdir), closing(metrics), saving, StopSignal() as stop, on_mesh:
         _evaluate_start(run, state, restored, metrics)
         state, step = _steps(run, compiled, state, steps, metrics, stop)
         run.checkpoints.wait()  # before a signal can end the process
@@ -112,18 +109,6 @@ def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -
         with run.extras("the report"):
             log.info(f"report in {page.write_report(workdir)}")
     return results
-
-
-@contextlib.contextmanager
-def _naming_saved_step(workdir: Path) -> Iterator[None]:
-    """A context whose KeyboardInterrupt becomes a UserError that names the newest checkpoint."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        steps = manifest.complete_steps(workdir / "checkpoints")
-        lost = f"Steps after checkpoints/{max(steps)} are not" if steps else "Nothing is"
-        start = "resume" if steps else "start from scratch"
-        raise UserError(f"interrupted. {lost} saved: repeat the same command to {start}.") from None
 
 
 def _results(

@@ -1,11 +1,19 @@
 """Stopping on SIGTERM (preemption) and Ctrl-C, after the same step on all processes."""
 
+import contextlib
+import logging
 import signal
+from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import jax
 from jax.experimental import multihost_utils
+
+from big_retrieval.io import manifest
+
+log = logging.getLogger(__name__)
 
 
 class StopSignal:
@@ -48,6 +56,19 @@ class StopSignal:
         if jax.process_count() > 1:
             return False  # a signal that only one process saw must not split the run
         return self._asked
+
+
+@contextlib.contextmanager
+def log_unsaved(workdir: Path) -> Iterator[None]:
+    """A context that warns about the steps that a KeyboardInterrupt loses."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        steps = manifest.complete_steps(workdir / "checkpoints")
+        lost = f"steps after checkpoints/{max(steps)} are not" if steps else "nothing is"
+        start = "resume" if steps else "start from scratch"
+        log.warning(f"{lost} saved; repeat the same command to {start}")
+        raise
 
 
 def _distributed() -> bool:

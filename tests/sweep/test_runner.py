@@ -30,7 +30,7 @@ def test_finished_runs_are_skipped(
     stubs = Stubs(tmp_path, "finish", seeds=2)
     assert stubs.run() == 0
     out, bar = capfd.readouterr()
-    assert "[1/2] 0-finish/seed_0  step   1/200" in bar
+    assert "seed_0  starting]" in bar  # a slow machine also shows the step
     assert bar.splitlines()[-1].startswith("100% 2/2 [")
     assert "[1/2] 0-finish/seed_0  started" in out
     assert "[2/2] 0-finish/seed_1  finished in 0:0" in out
