@@ -102,7 +102,9 @@ def open_records(
         )
     texts = [column for names in reader.texts.values() for column in names]
     for name, columns in (("image", image), ("text", texts)):
-        check_columns(table, columns, remedy=f"name one by --{name}=COLUMN")
+        check_columns(
+            table, columns, remedy=f"name one by --{name}=COLUMN, or choose another field"
+        )
     check_columns(table, list(filter(None, [*reader.titles.values(), reader.id, reader.show])))
     return Records(table, image=image, text="", root=paths[0].parent), reader
 
