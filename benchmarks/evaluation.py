@@ -136,7 +136,7 @@ def judged(args: argparse.Namespace, row: dict[str, Any]) -> None:
     hits = rng.integers(args.documents, size=(args.queries, DEPTH), dtype=np.int32)
     with measured(row):
         for queries in qrels.blocks(np.arange(args.queries)):
-            documents, relevance = qrels.of(queries)
+            documents, relevance = qrels.for_queries(queries)
             graded_metrics(relevance_of(hits[queries], documents, relevance), relevance, [*METRICS])
     source: Any = SimpleNamespace(queries=range(args.queries), documents=(), qrels=qrels)
     reader: Any = None
