@@ -53,7 +53,7 @@ def built(name: str) -> tuple[BuiltModel, Any, Any]:
     parts = build_model(of, mesh, vocab_size=VOCAB, total_steps=10)
     params = drawn(parts.model, parts.model.example_inputs())["params"]
     params["scalars"] = jax.tree.map(jnp.asarray, parts.objective.scalars())
-    loss = make_loss(parts.model, parts.objective)
+    loss = make_loss(parts.model, parts.objective, None)
     key = jax.random.key(0)
     value = jax.jit(jax.value_and_grad(lambda params, given: loss(params, given, key)[0]))
     return parts, params, value
