@@ -8,6 +8,7 @@ the table comes at the end. Whatever grows with the number of steps is a leak.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import os
@@ -30,7 +31,7 @@ class Sample:
       rss: resident MiB of the process.
       children_rss: resident MiB of all its child processes together.
       threads: of the process.
-      files: open file descriptors of the process.
+      files: open file descriptors of the process, without shared memory: batches in flight vary.
       children: child processes.
       shm: entries of /dev/shm.
       arrays: arrays of jax that are alive.
@@ -73,6 +74,15 @@ def resident(processes: Iterable[int]) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / MIB
 
 
+def open_files() -> int:
+    """Number of open file descriptors of this process outside of /dev/shm."""
+    count = 0
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # closed in between
+            count += not os.readlink(link).startswith("/dev/shm/")
+    return count
+
+
 def sample(step: int, seconds: float) -> Sample:
     """What this process holds now."""
     import jax
@@ -84,7 +94,7 @@ def sample(step: int, seconds: float) -> Sample:
         rss=round(resident([os.getpid()]), 1),
         children_rss=round(resident(children), 1),
         threads=len(os.listdir("/proc/self/task")),
-        files=len(os.listdir("/proc/self/fd")),
+        files=open_files(),
         children=len(children),
         shm=len(os.listdir("/dev/shm")),
         arrays=len(jax.live_arrays()),

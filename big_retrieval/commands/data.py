@@ -122,7 +122,7 @@ def convert(options: ConvertOptions) -> None:
             max_damaged=config.loader.max_damaged,
         )
         if damage.count:
-            print(f"{damage.count:,} damaged records were skipped; {damage.file} names them")
+            print(f"skipped: {count_of(damage.count, 'damaged record')}; see {damage.file}")
         shards = count_of(len(index["shards"]), "shard")
         print(f"{count_of(index['records'], 'record')} in {shards} under {folder}")
         print(f"to train on them: --config.data.type=pairs --config.data.path={folder}")

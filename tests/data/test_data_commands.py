@@ -131,7 +131,7 @@ def test_inspect_and_convert_commands(folder, tmp_path):
     own = ("--config.data.type=pairs", f"--config.data.path={folder / 'pairs.jsonl'}")
     for _ in range(2):  # a second conversion names what it skipped, not what the first one did
         out = data("convert", quick, *own, f"--out={tmp_path / 'd'}")
-        assert "1 damaged records were skipped" in out.stdout, out.stderr
+        assert "skipped: 1 damaged record;" in out.stdout, out.stderr
         assert "19 records in 1 shard" in out.stdout
         named = (tmp_path / "d" / "skipped.jsonl").read_text().splitlines()
         assert [json.loads(line)["record"] for line in named] == [7]
