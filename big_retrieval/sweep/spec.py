@@ -16,7 +16,6 @@ A sweep file has a function `get_sweep(arg)`, as a config file has `get_config(a
 import hashlib
 import json
 import re
-import runpy
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -211,6 +210,7 @@ def load(text: str) -> Sweep:
     """Reads a sweep file with an optional argument after a colon, e.g. `sweeps/X.py:runlocal`."""
     from big_retrieval.cli import shipped  # cli defines flags, which a program may define, too
     from big_retrieval.cli.config_file import can_import_configs, mistake_in
+    from big_retrieval.config import registry
 
     name, _, arg = shipped.resolve(text).partition(":")
     path = Path(name)
@@ -220,11 +220,11 @@ def load(text: str) -> Sweep:
         raise UserError(f"--sweep: no file {name!r}; {hint}")
     try:
         can_import_configs(path)
-        namespace = runpy.run_path(str(path), run_name="sweep_file")
-        sweep = namespace["get_sweep"](arg) if "get_sweep" in namespace else None
+        module = registry.run_file(path, "sweep")
+        sweep = module.get_sweep(arg) if hasattr(module, "get_sweep") else None
     except Exception as error:
         raise UserError(mistake_in(str(path), error)) from error
-    if "get_sweep" not in namespace:
+    if not hasattr(module, "get_sweep"):
         raise UserError(
             f"{path} has no function get_sweep(arg). See configs/sweeps/quickstart_seeds.py."
         )
