@@ -73,19 +73,20 @@ def main(options: ItemOptions) -> None:
         raise UserError(f"--mode={options.mode} compares a query with a document. Add --with.")
     with options.owning_folder(options.out):
         from big_retrieval.explain.words import lexical_fields
-        from big_retrieval.inference.load import load
+        from big_retrieval.inference.load import load_verified
         from big_retrieval.inference.saved import find, read_config
         from big_retrieval.retrieval.encode import query_field
 
-        config = read_config(find(options.run))  # checks flags before the weights are loaded
+        checkpoint = find(options.run)
+        config = read_config(checkpoint)  # checks flags before the weights are loaded
         for flag, name in (("field", options.field), ("with_field", options.with_field)):
             if name:
                 query_field(config, name, flag)
         if lexical_fields(config):
-            _explain_lexical(load(options.run), options)
+            _explain_lexical(load_verified(checkpoint), options)
         else:
             texts, images = _dense_inputs(options)
-            _explain_dense(load(options.run), options, texts, images)
+            _explain_dense(load_verified(checkpoint), options, texts, images)
 
 
 def _explain_lexical(model: Any, options: ItemOptions) -> None:

@@ -205,6 +205,11 @@ def load(
     return put_together(*read_from(path, _read, step), batch_size)
 
 
+def load_verified(folder: Path, batch_size: int = 64) -> TrainedModel:
+    """Loads a checkpoint folder that `saved.find` has verified."""
+    return put_together(*_read(folder), batch_size)
+
+
 def _read(folder: Path) -> tuple[Path, Config, FixedLengthTokenizer, Any]:
     config = read_config(folder)
     tokenizer = FixedLengthTokenizer.load(folder / "tokenizer.json")

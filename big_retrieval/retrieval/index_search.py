@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from big_retrieval.config import is_lexical
-from big_retrieval.data.text.tokenizers import FixedLengthTokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.evals.trec import TAG, RunWriter
 from big_retrieval.retrieval import folder as folders
@@ -206,9 +205,7 @@ def _model_searcher(
 
     @functools.cache
     def load_model() -> "TrainedModel":
-        tokenizer = FixedLengthTokenizer.load(folder / "tokenizer.json")
-        weights = saved.restore_weights(folder, config)
-        model = load.put_together(folder, config, tokenizer, weights, batch_size)
+        model = load.load_verified(folder, batch_size)
         check_model(index.about, model, name, index.folder)
         return model
 
